@@ -7,11 +7,17 @@
  *
  *	STATE/templates/NAME/meta.json	what it is; there only when the template is complete
  *	STATE/templates/NAME/root/	its own layer (canonical ids 0–65535)
+ *	STATE/templates/NAME/mask/N/	"host": what hides the unreadable parts of the host's directories (overlay whiteouts)
  *	STATE/templates/NAME/log	the log of the build
- *	STATE/building/NAME.XXXXXX/	a build in progress: state.json, log, root/; renamed when complete
+ *	STATE/building/NAME.XXXXXXXX/	a build in progress: state.json, progress, log, root/; renamed when complete
+ *	STATE/building/NAME.failed/	state.json and log of the last failed build of that name
  *
- * A build runs in a child process that the daemon starts and watches; it can be cancelled and removed in
- * every state, and a dead one is swept at the next start.
+ * templates/ and building/ are 0700: files in them may be set-user-id root, and are nobody's business on the host.
+ *
+ * A build runs in a child process that the daemon starts and watches, PID 1 of a pid namespace of its own: when it ends,
+ * for whatever reason, everything it started has ended. It dies with the thread that started it. It holds a lock
+ * (flock(2)) on its directory, so that "is it alive" has an answer that no reused process number can falsify. It can be
+ * cancelled and removed in every state, and a dead one is swept at the next start.
  */
 
 #include <stdbool.h>
@@ -23,7 +29,16 @@
 
 struct template_store;	/* opened state directory; one per daemon */
 
-int template_store_open(const char *state_dir, uint32_t id_shift, struct template_store **ret, struct err *e);
+/*
+ * How the canonical ids of a box (0–65535) are written on disk. "ROOTLESS": the daemon is root of a user namespace in
+ * which it itself is 0 and its subordinate ids are 1–65535; box 0–999 are 1–1000 there, box 1000 is 0 (so that what
+ * `agent` owns belongs to the user), all others keep their number. "ONE": there is one id only; it owns everything.
+ */
+enum { TEMPLATE_IDS_CANONICAL = 0, TEMPLATE_IDS_ROOTLESS = 1, TEMPLATE_IDS_ONE = 2 };
+uint32_t template_disk_id(uint32_t ids, uint32_t canonical);
+
+/* Makes templates/ and building/ where they are missing. ids: TEMPLATE_IDS_…. */
+int template_store_open(const char *state_dir, uint32_t ids, struct template_store **ret, struct err *e);
 void template_store_free(struct template_store *s);
 
 /*
@@ -37,27 +52,37 @@ void template_parts_done(struct root_part *parts, unsigned n);
 bool template_exists(struct template_store *s, const char *name);
 
 /*
- * Start a build: forks; the child builds and exits. source: "host", "debian[:SUITE]", "dir:PATH", "tar:FILE"
- * (the last two as made by the caller: from_fd is opened by the caller, else FD_NONE). Returns a pidfd to poll, owned
- * by the caller. -EEXIST for a name that exists or is being built.
+ * Start a build: forks; the child builds and exits. source: "host", "debian[:SUITE]", "dir:PATH", "tar:FILE".
+ * The last two are what the client `who` may read: from_fd is opened by the client itself (O_PATH or readable for a
+ * directory, readable for an archive; borrowed), else FD_NONE; below a directory everything is read with the rights of
+ * who->uid and who->gid alone, and a file that these may not read fails the build. NULL: the daemon's own rights.
+ * Fills *ret, whose pidfd to poll is owned by the caller. -EEXIST for a name that exists or is being built.
  */
+struct template_who {
+	uid_t uid;
+	gid_t gid;
+};
 struct template_build {
 	char name[NAME_MAX_LEN + 1];
-	char dir[256];		/* STATE/building/NAME.XXXXXX */
+	char dir[256];		/* STATE/building/NAME.XXXXXXXX */
 	pid_t pid;
 	int pidfd;		/* owned; readable when the build has ended */
 	uint64_t deadline_ms;	/* CLOCK_MONOTONIC; 0: none */
 };
 int template_build_start(struct template_store *s, const char *name, const char *source, int from_fd,
-			 uint64_t limit_ms, struct template_build *ret, struct err *e);
-/* After the pidfd became readable: reap, publish or say why not. Removes what a failed build left, but keeps its log. */
+			 const struct template_who *who, uint64_t limit_ms, struct template_build *ret,
+			 struct err *e);
+/*
+ * After the pidfd became readable (or at the deadline, which makes it a cancel with WHY_TIMEOUT): reap, publish or say
+ * why not. Removes what a failed build left, but keeps its log. Closes the pidfd.
+ */
 int template_build_finish(struct template_store *s, struct template_build *b, struct err *e);
-/* Ends everything the build started, and removes it. */
+/* Ends everything the build started, and removes it; its log stays. Closes the pidfd. Accepts a build that has ended. */
 int template_build_cancel(struct template_store *s, struct template_build *b, struct err *e);
 /* What a build is at now, for progress ("unpacking packages, 120 of 201"); "" when unknown. */
 void template_build_progress(struct template_store *s, const struct template_build *b, char *ret, size_t n);
 
-/* -EBUSY stays with the caller, who knows which boxes use it. */
+/* Also what a failed build of that name left. -EBUSY stays with the caller, who knows which boxes use it. */
 int template_remove(struct template_store *s, const char *name, struct err *e);
 /* One JSON object each, appended to an open array: name, source, state (ready, building, failed), bytes, created, error. */
 int template_list(struct template_store *s, struct json_out *out, struct err *e);
@@ -66,7 +91,11 @@ int template_info(struct template_store *s, const char *name, struct json_out *o
 int template_log_path(struct template_store *s, const char *name, char *ret, size_t n, struct err *e);
 /* At start: remove builds whose process is gone, half-removed templates. Returns how many. */
 int template_sweep(struct template_store *s, struct err *e);
-/* "host" only: is the prepared skeleton older than the host's /etc, packages or users it was made from? */
+/*
+ * "host" only: is the prepared skeleton older than the host's /etc, packages or users it was made from? Costs a few
+ * stat calls. What the host hides in /usr is masked as it was found at build time: a file that becomes unreadable for
+ * others later, without a change of packages, stays visible to the root of a box until the template is made anew.
+ */
 bool template_host_stale(struct template_store *s);
 
 #endif
