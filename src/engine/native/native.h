@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_NATIVE_NATIVE_H
+#define ENGINE_NATIVE_NATIVE_H
+
+/*
+ * The native engine: kernel namespaces, an overlay over idmapped layers, cgroups v2 and v1. engine_native
+ * (engine/engine.h) works after native_setup(). Kernel 6.1 or newer.
+ */
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "engine/engine.h"
+
+struct native_config {
+	const char *init_path;	/* cubby-init, a static program */
+	const char *state_dir;	/* absolute: neither it nor what holds it may be mounted into a box */
+	const char *run_dir;	/* absolute, exists: RUN. Sockets are RUN/boxes/ID/init.sock; RUN/cgroups is the engine's */
+	const char *tag;	/* 1-32 of [a-z0-9-]: this installation's groups are named cubby-TAG */
+	bool rootless;		/* inside the user namespace that rootless_enter() made */
+};
+
+/*
+ * Once per process, before the first call of engine_native and before threads or builders exist: copies cubby-init
+ * into a sealed memory file, finds the cgroup hierarchies and makes this installation's group in each. Builders
+ * inherit all of it by fork(). The strings are copied. A host that lacks a layer is no failure here: probe() and
+ * start() say so. WHY_UNSUPPORTED when no box can be had at all.
+ */
+int native_setup(const struct native_config *config, struct err *e);
+
+/* Closes what native_setup() opened and removes this installation's groups if no box is left. */
+void native_done(void);
+
+/*
+ * Called in a builder (a child of the daemon) before its first start(): from then on cubby-init becomes a child of
+ * the caller's parent. The parent must outlive the call; a parent that is PID 1 of a pid namespace can't have it.
+ */
+void native_in_builder(void);
+
+/*
+ * Make the calling process root of a user and mount namespace of its own, where engine_native works without
+ * being root. Single-threaded callers only. The caller's uid becomes 0, and 1, 2, … become the range that
+ * /etc/subuid and /etc/subgid give it, through newuidmap(1) and newgidmap(1); without these there is one id only.
+ * *ret_ids: ids that the namespace has, the caller's own included. WHY_UNSUPPORTED names the setting that forbids
+ * user namespaces and the command that mends it.
+ */
+int rootless_enter(unsigned *ret_ids, struct err *e);
+
+/*
+ * For tests: let the n-th step of the next start() fail (counted from 1; 0: none). Returns the number of steps
+ * that the last start() came to.
+ */
+unsigned native_fail_at(unsigned n);
+
+#endif
