@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "guest/init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "guest/seal.h"
+#include "guest/serve.h"
+
+/*
+ * What PID 1 knows of its handlers. A handler's row is found by its pid, which stays its own until PID 1 has waited
+ * for it. `busy` is the one thing shared: a byte that the handler sets while a call is under way. Nothing PID 1 does
+ * depends on it but the answer to BOX_PING.
+ */
+static pid_t handlers[INIT_HANDLERS_MAX];
+static uint8_t *busy;
+static unsigned rows_used;	/* rows above have never been used, so their memory hasn't either */
+static uint64_t last_end_ms;
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Keep 0-2 and the two that were given. Descriptors above could be of the host. */
+static void close_others(int a, int b)
+{
+	unsigned lo = (unsigned)(a < b ? a : b), hi = (unsigned)(a < b ? b : a);
+
+	if (lo > 3)
+		(void)syscall(SYS_close_range, 3u, lo - 1, 0u);
+	if (hi > lo + 1)
+		(void)syscall(SYS_close_range, lo + 1, hi - 1, 0u);
+	(void)syscall(SYS_close_range, hi + 1, ~0u, 0u);
+}
+
+/* 0-2 are whatever the engine had there: a process in the box could reopen them through /proc/1/fd. */
+static int own_stdio(struct err *e)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
+
+	if (fd < 0)
+		return err_set(e, -errno, "cannot open the box's /dev/null");
+	if (fstat(fd, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3)) {
+		(void)close(fd);
+		return err_why(e, WHY_HOSTILE, -ENODEV, "the box's /dev/null is not the null device");
+	}
+	for (int i = 0; i < 3; i++)
+		if (fd != i && dup3(fd, i, O_CLOEXEC) < 0)
+			return err_set(e, -errno, "cannot set descriptor %d", i);
+	if (fd > 2)
+		(void)close(fd);
+	return 0;
+}
+
+static int start(const struct init_opts *o, struct guest *g, struct err *e)
+{
+	struct sigaction dfl = { .sa_handler = SIG_DFL };
+	sigset_t set;
+	int r;
+
+	if (fcntl(o->listen_fd, F_SETFD, FD_CLOEXEC) < 0 || fcntl(o->ready_fd, F_SETFD, FD_CLOEXEC) < 0)
+		return err_set(e, -errno, "the listening or the ready descriptor is not open");
+	close_others(o->listen_fd, o->ready_fd);
+	(void)umask(022);
+	if (chdir("/") < 0)
+		return err_set(e, -errno, "cannot enter the box's root directory");
+	r = own_stdio(e);
+	if (r < 0)
+		return r;
+
+	/* Ignored signals would be inherited by every command of the box. */
+	for (int i = 1; i < 65; i++)
+		(void)sigaction(i, &dfl, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)
+		return err_set(e, -errno, "cannot block SIGCHLD");
+	g->sig_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (g->sig_fd < 0)
+		return err_set(e, -errno, "cannot make a signal descriptor");
+
+	busy = mmap(NULL, INIT_HANDLERS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (busy == MAP_FAILED)
+		return err_set(e, -errno, "cannot map the table of handlers");
+	r = fd_set_nonblock(o->listen_fd, true);
+	if (r < 0)
+		return err_set(e, r, "cannot set the listening socket");
+
+	(void)prctl(PR_SET_NAME, "cubby-init");
+	/* No process of the box attaches to init or reads its memory, and it leaves no core file. */
+	(void)prctl(PR_SET_DUMPABLE, 0);
+	r = seal_box(o->nesting, o->no_setid, e);
+	if (r == 0 && !o->pooled)
+		r = seal_final(e);
+	return r;
+}
+
+static int row_of(pid_t pid)
+{
+	for (unsigned i = 0; i < rows_used; i++)
+		if (handlers[i] == pid)
+			return (int)i;
+	return -1;
+}
+
+static int row_free(void)
+{
+	int r = row_of(0);
+
+	if (r >= 0)
+		return r;
+	return rows_used < INIT_HANDLERS_MAX ? (int)rows_used++ : -1;
+}
+
+/* How a handler ended: its row is free again. -1 for any other process of the box. */
+static int handler_ended(pid_t pid, int status)
+{
+	int row = row_of(pid);
+
+	if (row < 0)
+		return -1;
+	handlers[row] = 0;
+	if (busy[row]) {
+		busy[row] = 0;
+		last_end_ms = now_ms();
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : SERVE_DONE;
+}
+
+/* false: the box was stopped. */
+static bool reap(void)
+{
+	bool go_on = true;
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (handler_ended(pid, status) == SERVE_STOP)
+			go_on = false;
+	return go_on;
+}
+
+static void refuse(int conn, int code, const char *text)
+{
+	/* Without waiting: whoever doesn't read it finds the connection closed. */
+	uint8_t frame[128] = { BOX_FAIL };
+	size_t n = strlen(text);
+
+	frame[4] = (uint8_t)(n + 4);
+	frame[8] = (uint8_t)-code;
+	memcpy(frame + 12, text, n);
+	(void)send(conn, frame, n + 12, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Returns the handler's pid, or a negative errno; the connection has been answered then. */
+static pid_t hand_over(struct guest *g, int listen_fd, int conn)
+{
+	int row = row_free();
+	pid_t pid;
+
+	if (row < 0) {
+		refuse(conn, -EAGAIN, "the box is serving as many connections as it can; try again");
+		return -EAGAIN;
+	}
+	g->active = 0;
+	for (unsigned i = 0; i < rows_used; i++)
+		g->active += busy[i] != 0;
+	g->idle_ms = g->active ? 0 : now_ms() - last_end_ms;
+	pid = fork();
+	if (pid == 0) {
+		g->busy = &busy[row];
+		(void)close(listen_fd);
+		_exit(serve(g, conn));
+	}
+	if (pid < 0) {
+		int r = -errno;
+
+		refuse(conn, r, "the box cannot make another process");
+		return r;
+	}
+	handlers[row] = pid;
+	return pid;
+}
+
+static void answer_setup(int conn, const struct err *e)
+{
+	static const uint8_t ok[BOX_HEAD] = { BOX_OK };
+
+	if (e->code)
+		refuse(conn, -EPERM, "the box could not be sealed");
+	else
+		(void)send(conn, ok, sizeof(ok), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/*
+ * A pooled box has no name and runs no command yet, so there is nothing to serve in parallel: one connection at a
+ * time, and PID 1 waits for its handler. seal_final() has to happen in PID 1, since a filter is inherited and never
+ * spreads upwards, while reading the request is a handler's work. So the handler tells by its exit status what it
+ * has seen, and PID 1, which kept the connection, seals and answers. No command can run before that: the handler of
+ * one returns SERVE_SEAL without having read anything, and is made again from the sealed PID 1.
+ */
+static bool serve_pooled(struct guest *g, int listen_fd, int conn)
+{
+	struct err e = ERR_INIT;
+	pid_t pid = hand_over(g, listen_fd, conn);
+	int end = -1, status;
+
+	while (pid > 0 && end < 0) {
+		pid_t w = waitpid(-1, &status, 0);
+
+		if (w > 0)
+			end = handler_ended(w, status);
+		else if (errno != EINTR)
+			break;
+	}
+	if (end == SERVE_SETUP || end == SERVE_SEAL) {
+		/* A failure leaves the box unsealed, so that it never runs anything; the daemon removes it. */
+		if (seal_final(&e) == 0)
+			g->unsealed = false;
+		if (end == SERVE_SETUP || e.code)
+			answer_setup(conn, &e);
+		else
+			(void)hand_over(g, listen_fd, conn);
+	}
+	return end != SERVE_STOP;
+}
+
+static bool take_one(struct guest *g, int listen_fd)
+{
+	int conn = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+	bool go_on = true;
+
+	if (conn < 0)
+		return true;
+	if (g->unsealed)
+		go_on = serve_pooled(g, listen_fd, conn);
+	else
+		(void)hand_over(g, listen_fd, conn);
+	(void)close(conn);
+	return go_on;
+}
+
+static int loop(struct guest *g, int listen_fd)
+{
+	struct pollfd p[] = {
+		{ .fd = listen_fd, .events = POLLIN },
+		{ .fd = g->sig_fd, .events = POLLIN },
+	};
+
+	for (;;) {
+		if (poll(p, 2, -1) < 0)
+			continue;
+		if (p[0].revents && !take_one(g, listen_fd))
+			return 0;
+		if (p[1].revents) {
+			struct signalfd_siginfo si[4];
+
+			while (read(g->sig_fd, si, sizeof(si)) > 0)
+				;
+			if (!reap())
+				return 0;
+		}
+	}
+}
+
+int init_main(const struct init_opts *opts)
+{
+	struct guest g = { .unsealed = opts->pooled };
+	struct err e = ERR_INIT;
+
+	last_end_ms = now_ms();
+	if (start(opts, &g, &e) < 0) {
+		(void)fd_write_all(opts->ready_fd, e.text, strlen(e.text));
+		return 1;
+	}
+	if (fd_write_all(opts->ready_fd, "R", 1) < 0)
+		return 1;
+	(void)close(opts->ready_fd);
+	return loop(&g, opts->listen_fd);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GUEST_SERVE_H
+#define GUEST_SERVE_H
+
+/* One connection, in a process of its own: reads the operation and performs it. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "chan/box.h"
+
+/* The end of a handler is its exit status, which PID 1 reads: no other channel leads from what parses to PID 1. */
+enum serve_end {
+	SERVE_DONE = 0,
+	SERVE_SETUP = 10,	/* pooled: the box has its name. PID 1 seals and answers */
+	SERVE_SEAL = 11,	/* pooled: a first command without BOX_SETUP; nothing was read. PID 1 seals and serves again */
+	SERVE_STOP = 12,	/* everything in the box has ended: so does PID 1 */
+};
+
+/* What a handler knows of the box; a copy of PID 1's at the time of the fork. */
+struct guest {
+	int sig_fd;		/* signalfd(2) of SIGCHLD, which is blocked; reads the signals of whoever reads it */
+	bool unsealed;		/* pooled, and seal_final() is still to come */
+	uint32_t active;	/* calls under way */
+	uint64_t idle_ms;
+	volatile uint8_t *busy;	/* shared with PID 1: this handler's "a call is under way" */
+};
+
+#define SERVE_FIRST_MS 30000	/* a client that hasn't said by then what it wants is cut off */
+
+/* conn is the handler's. Returns how it ended; the caller exits with it. */
+enum serve_end serve(struct guest *g, int conn);
+
+/* A frame and its descriptors as they came; fds are closed by the one who takes the frame. */
+struct serve_in {
+	struct box_frame f;
+	int fds[3];
+	size_t nfds;
+	const uint8_t *rest;	/* bytes that came after the frame */
+	size_t nrest;
+};
+void serve_fail(int conn, int code, const char *text);
+/* Send what is in `b`. false: the client is gone. */
+bool serve_send(int conn, const struct buf *b, const int *fds, size_t nfds);
+
+/* The operations. */
+enum serve_end call_serve(struct guest *g, int conn, struct serve_in *in);
+enum serve_end setup_serve(int conn, const struct serve_in *in);
+
+#endif
