@@ -226,30 +226,32 @@ void id_make(char ret_id[ID_LEN + 1])
 	} while (n < ID_LEN || !id_ok(ret_id));
 }
 
+/* Letters to add, drop, change, or swap with the one beside: swapping is the commonest slip. */
 static size_t distance(const char *a, const char *b)
 {
-	size_t row[32], la = strlen(a), lb = strlen(b);
+	size_t rows[3][32], la = strlen(a), lb = strlen(b);
 
 	if (la >= 32 || lb >= 32)
 		return 99;
 	for (size_t j = 0; j <= lb; j++)
-		row[j] = j;
+		rows[0][j] = j;
 	for (size_t i = 1; i <= la; i++) {
-		size_t diag = row[0];
+		size_t *row = rows[i % 3], *up = rows[(i + 2) % 3], *up2 = rows[(i + 1) % 3];
 
 		row[0] = i;
 		for (size_t j = 1; j <= lb; j++) {
-			size_t up = row[j], best = diag + (a[i - 1] != b[j - 1]);
+			size_t best = up[j - 1] + (a[i - 1] != b[j - 1]);
 
-			if (up + 1 < best)
-				best = up + 1;
+			if (up[j] + 1 < best)
+				best = up[j] + 1;
 			if (row[j - 1] + 1 < best)
 				best = row[j - 1] + 1;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && up2[j - 2] + 1 < best)
+				best = up2[j - 2] + 1;
 			row[j] = best;
-			diag = up;
 		}
 	}
-	return row[lb];
+	return rows[la % 3][lb];
 }
 
 const char *nearest_word(const char *word, const char *const *words, size_t n)

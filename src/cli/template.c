@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+#include "cli/cli.h"
+#include "cli/verbs.h"
+
+/* "dir:PATH" and "tar:FILE" are opened here, with the rights of the caller. */
+static int open_source(const char *source, int *ret_fd, struct err *e)
+{
+	bool dir = strncmp(source, "dir:", 4) == 0;
+	const char *path;
+
+	if (!dir && strncmp(source, "tar:", 4) != 0)
+		return 0;
+	path = source + 4;
+	*ret_fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (dir ? O_DIRECTORY : 0));
+	if (*ret_fd < 0)
+		return err_set(e, -errno, "cannot open '%s'", path);
+	return 0;
+}
+
+int cmd_template_create(struct cli *c)
+{
+	const char *name = c->args.names[0], *source = c->args.nnames > 1 ? c->args.names[1] : name;
+	OWN_QUESTION q = { 0 };
+	OWN_ANSWER a = ANSWER_INIT;
+	OWN_FD fd = FD_NONE;
+	struct err e = ERR_INIT;
+	uint64_t limit = 0;
+
+	question_begin(&q, "template-create");
+	json_put_str(&q.json, "name", name);
+	json_put_str(&q.json, "source", source);
+	if (c->args.val[OPT_TIME_LIMIT]) {
+		if (opt_duration(&c->args, OPT_TIME_LIMIT, &limit, &e) < 0) {
+			say_error(c, &e);
+			return EXIT_ASKED_WRONG;
+		}
+		json_put_int(&q.json, "limit_ms", (int64_t)limit);
+	}
+	json_put_bool(&q.json, "wait", !args_has(&c->args, O(NO_WAIT)));
+	if (open_source(source, &fd, &e) < 0)
+		return say_failed(c, &e);
+	if (ask(c, &q, &fd, fd >= 0 ? 1 : 0, &a, &e) < 0)
+		return say_failed(c, &e);
+	if (c->json) {
+		say_json(c, json_get(a.doc.root, "template"));
+	} else {
+		put_text(&c->out, name);
+		(void)buf_putc(&c->out, '\n');
+	}
+	return EXIT_OK;
+}
+
+static void template_row(struct table *t, const struct json *v)
+{
+	OWN_BUF size = BUF_INIT(64), made = BUF_INIT(64);
+	int64_t bytes = json_int(v, "bytes", -1), created = json_int(v, "created", 0), ago = now_seconds() - created;
+
+	table_cell(t, json_str(v, "name", NULL));
+	table_cell(t, json_str(v, "state", NULL));
+	table_cell(t, json_str(v, "source", NULL));
+	if (bytes >= 0)
+		put_size(&size, (uint64_t)bytes);
+	table_ready(t, &size);
+	if (created > 0) {
+		put_duration(&made, ago > 0 ? (uint64_t)ago * 1000 : 0);
+		(void)buf_puts(&made, " ago");
+	}
+	table_ready(t, &made);
+	table_cell(t, json_str(v, "error", NULL));
+}
+
+int cmd_template_ls(struct cli *c)
+{
+	static const char *const head[] = { "NAME", "STATE", "SOURCE", "SIZE", "MADE", "ERROR" };
+	bool names = args_has(&c->args, O(NAMES) | O(QUIET));
+	OWN_QUESTION q = { 0 };
+	OWN_ANSWER a = ANSWER_INIT;
+	OWN_TABLE t = { 0 };
+	struct err e = ERR_INIT;
+	const struct json *list;
+
+	table_init(&t, sizeof(head) / sizeof(head[0]));
+	question_begin(&q, "template-ls");
+	if (ask(c, &q, NULL, 0, &a, &e) < 0)
+		return say_failed(c, &e);
+	list = json_get(a.doc.root, "templates");
+	if (c->json) {
+		say_json(c, list);
+		return EXIT_OK;
+	}
+	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
+		table_cell(&t, head[i]);
+	for (const struct json *v = list ? list->child : NULL; v; v = v->next) {
+		if (names) {
+			put_text(&c->out, json_str(v, "name", NULL));
+			(void)buf_putc(&c->out, '\n');
+		} else {
+			template_row(&t, v);
+		}
+	}
+	if (!names && list && list->count == 0)
+		say_note(c, "there is no template; make one with: cubby template create host");
+	else if (!names)
+		table_print(&t, &c->out);
+	return EXIT_OK;
+}
+
+static int about(struct cli *c, const char *op, struct answer *ret)
+{
+	OWN_QUESTION q = { 0 };
+	struct err e = ERR_INIT;
+
+	question_begin(&q, op);
+	json_put_str(&q.json, "name", c->args.names[0]);
+	return ask(c, &q, NULL, 0, ret, &e) < 0 ? say_failed(c, &e) : EXIT_OK;
+}
+
+int cmd_template_info(struct cli *c)
+{
+	OWN_ANSWER a = ANSWER_INIT;
+	OWN_TABLE t = { 0 };
+	const struct json *v;
+	int r = about(c, "template-info", &a);
+
+	if (r != EXIT_OK)
+		return r;
+	v = json_get(a.doc.root, "template");
+	if (c->json) {
+		say_json(c, v);
+		return EXIT_OK;
+	}
+	table_init(&t, 2);
+	for (const struct json *m = v ? v->child : NULL; m; m = m->next) {
+		OWN_BUF text = BUF_INIT(64);
+
+		if (m->type == JSON_STRING && *m->str) {
+			table_cell(&t, m->key);
+			table_cell(&t, m->str);
+		} else if (m->type == JSON_INT && m->num >= 0) {
+			table_cell(&t, m->key);
+			if (strcmp(m->key, "bytes") == 0) {
+				put_size(&text, (uint64_t)m->num);
+			} else if (strcmp(m->key, "created") == 0) {
+				int64_t ago = now_seconds() - m->num;
+
+				put_duration(&text, ago > 0 ? (uint64_t)ago * 1000 : 0);
+				(void)buf_puts(&text, " ago");
+			} else {
+				(void)buf_printf(&text, "%lld", (long long)m->num);
+			}
+			table_ready(&t, &text);
+		}
+	}
+	table_print(&t, &c->out);
+	return EXIT_OK;
+}
+
+/* A log keeps its lines, but what package scripts print must not steer a terminal. */
+int cmd_template_log(struct cli *c)
+{
+	OWN_ANSWER a = ANSWER_INIT;
+	const char *s, *nl;
+	int r = about(c, "template-log", &a);
+
+	if (r != EXIT_OK)
+		return r;
+	if (c->json) {
+		say_json(c, json_get(a.doc.root, "log"));
+		return EXIT_OK;
+	}
+	for (s = json_str(a.doc.root, "log", ""); *s; s = nl ? nl + 1 : s + strlen(s)) {
+		nl = strchr(s, '\n');
+		text_escape(&c->out, s, nl ? (size_t)(nl - s) : strlen(s));
+		(void)buf_putc(&c->out, '\n');
+	}
+	return EXIT_OK;
+}
+
+int cmd_template_cancel(struct cli *c)
+{
+	OWN_ANSWER a = ANSWER_INIT;
+	int r = about(c, "template-cancel", &a);
+
+	if (r != EXIT_OK)
+		return r;
+	if (c->json) {
+		struct json_out o;
+
+		json_out_init(&o, &c->out);
+		json_put_obj(&o, NULL);
+		json_put_str(&o, "name", c->args.names[0]);
+		json_end_obj(&o);
+	} else {
+		put_text(&c->out, c->args.names[0]);
+	}
+	(void)buf_putc(&c->out, '\n');
+	return EXIT_OK;
+}
