@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_SPEC_H
+#define BOX_SPEC_H
+
+/*
+ * What somebody asked for when a box was made: parsed from the request, kept as JSON in the database, read
+ * again from there. Both ways go through spec_parse(), so an edited database can't ask for more than a request.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "engine/engine.h"
+
+#define SPEC_ENV_MAX 512
+#define SPEC_PATH_MAX 4096
+#define SPEC_TEXT_MAX (4u << 20)
+
+struct view {
+	char *at, *source;	/* in the box; on the host */
+	bool read_only;
+	bool ids_given;
+	uint32_t uid, gid;	/* of the box: whose writes belong to the caller */
+};
+
+struct spec {
+	char template[2 * NAME_MAX_LEN];	/* of a template's name: may hold one ':' */
+	char user[64];
+	char tz[64];
+	char *workdir;			/* or NULL */
+	char **env;			/* NULL-terminated, "NAME=value"; or NULL */
+	struct view views[ENGINE_MOUNTS_MAX];
+	unsigned nviews;
+	struct limits limits;
+	bool nesting, allow_weaker;
+	uint64_t ttl_ms, idle_ms;	/* 0: none */
+};
+
+/*
+ * Fields that the object doesn't have keep what `s` holds (the defaults). On failure `s` may be half filled, and
+ * has to be emptied with spec_done() all the same.
+ */
+int spec_parse(const struct json *obj, struct spec *s, struct err *e);
+int limits_parse(const struct json *obj, struct limits *l, struct err *e);
+void limits_write(const struct limits *l, struct json_out *o, const char *key);
+/* The members of an object that is already open. */
+void spec_write(const struct spec *s, struct json_out *o);
+int spec_copy(const struct spec *from, struct spec *to, struct err *e);
+void spec_done(struct spec *s);
+
+#endif
