@@ -12,9 +12,11 @@ for row in "mount tmpfs $LAB/work" "fsopen tmpfs" "bind / $LAB/work" "umount /ru
 	"reboot-badarg" "swapon" "nft" "socket packet raw 768" "socket inet raw 1" "setuid 12" "sethostname x" \
 	"by-handle /" "loop-device" "make-shared /"; do
 	t "$row: root gets through, nobody doesn't"
-	# shellcheck disable=SC2059,SC2086,SC2183
+	# shellcheck disable=SC2046,SC2059,SC2086,SC2183
 	if host_probe $(printf "$row" 1) >"$LAB/work/.row" 2>&1; then
+		# shellcheck disable=SC2046,SC2059,SC2183
 		allowed host_probe $(printf "$row" 2)
+		# shellcheck disable=SC2046,SC2059,SC2183
 		blocked nobody $(printf "$row" 3)
 	else
 		skip "not even root can here: $(head -n 1 "$LAB/work/.row")"
