@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -66,6 +68,32 @@ static int overlay_err(int fs, int r, const char *what, struct err *e)
 	return err_set(e, r, "cannot %s of the box's disk", what);
 }
 
+/*
+ * overlayfs works with the credentials of whoever mounts it, for good. They shall be root's capabilities with another
+ * file system id; changing that id drops capabilities from the effective set (capabilities(7)), so raise them again.
+ */
+static int create_as(int fs, uid_t as)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2];
+	int r = 0;
+
+	if (as && (syscall(SYS_capget, &head, caps) < 0))
+		return -errno;
+	if (as) {
+		(void)syscall(SYS_setfsgid, as);
+		(void)syscall(SYS_setfsuid, as);
+		r = syscall(SYS_capset, &head, caps) < 0 ? -errno : 0;
+	}
+	if (r == 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		r = -errno;
+	if (as) {
+		(void)syscall(SYS_setfsuid, geteuid());
+		(void)syscall(SYS_setfsgid, getegid());
+	}
+	return r;
+}
+
 int overlay_make(const struct overlay *o, struct err *e)
 {
 	OWN_FD fs = fsopen("overlay", FSOPEN_CLOEXEC);
@@ -99,8 +127,9 @@ int overlay_make(const struct overlay *o, struct err *e)
 		r = fsconfig(fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0);
 	if (r < 0)
 		return overlay_err(fs, -errno, "set the options", e);
-	if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		return overlay_err(fs, -errno, "put together the layers", e);
+	r = create_as(fs, o->as);
+	if (r < 0)
+		return overlay_err(fs, r, "put together the layers", e);
 	m = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV);
 	return m < 0 ? overlay_err(fs, -errno, "mount the layers", e) : m;
 }

@@ -5,6 +5,7 @@
 /* Detached mounts: made here, attached by somebody else (mount_setattr(2), and Documentation/filesystems/overlayfs.rst). */
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -19,6 +20,11 @@ struct overlay {
 	const int *lower;	/* descriptors, topmost first */
 	unsigned nlower;
 	int upper, work;	/* of one mount */
+	/*
+	 * The id under which overlayfs makes its temporary files: it must be one that the idmapped upper has, or the mount
+	 * turns read-only and copying up fails with EOVERFLOW. 0 without idmapping.
+	 */
+	uid_t as;
 	bool throw_away;	/* "volatile": nothing is synced, and after a crash it can't be mounted again */
 	bool in_userns;		/* made inside a user namespace: attributes in user.*, no redirects */
 };
