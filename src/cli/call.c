@@ -22,6 +22,7 @@ struct call {
 	char **box_env;		/* NULL-terminated or NULL; owned, the strings aren't */
 	int64_t mark;
 	char *const *argv;
+	struct env given;	/* --env and --env-file, read before anything is asked */
 };
 
 /* Cubby failed before or beside the command. */
@@ -238,20 +239,22 @@ static int run_call(struct cli *c, struct call *call, int sock)
 
 	if (a->val[OPT_TIMEOUT])
 		r = opt_duration(a, OPT_TIMEOUT, &x.timeout_ms, &e);
-	if (r == 0 && env_make(a, call->box_env, true, &env, &e) == 0) {
+	if (r < 0)
+		return no_box(c, &e);
+	r = env_make(call->box_env, &call->given, &env, &e);
+	if (r == 0) {
 		x.env = env.vars;
 		r = call_run(sock, &x, &io, &end, &e);
 		r = r < 0 ? conclude_lost(c, call, &e) : conclude(c, call, &end);
-		env_done(&env);
-		return r;
+	} else {
+		r = no_box(c, &e);
 	}
-	if (r == 0)
-		env_done(&env);
-	return no_box(c, &e);
+	env_done(&env);
+	return r;
 }
 
 /* What is wrong in itself is found before a box is made. */
-static int check(struct cli *c)
+static int check(struct cli *c, struct call *call)
 {
 	const struct args *a = &c->args;
 	struct err e = ERR_INIT;
@@ -273,37 +276,43 @@ static int check(struct cli *c)
 	if (r == 0 && a->val[OPT_NAME])
 		r = box_word(a->val[OPT_NAME], &e);
 	if (r == 0)
+		r = env_given(a, &call->given, &e);
+	if (r == 0)
 		return 0;
+	env_done(&call->given);
 	say_error(c, &e);
 	return EXIT_ASKED_WRONG;
 }
 
-static int in_box(struct cli *c, const char *box, char *const *argv)
+static int in_box(struct cli *c, struct call *call)
 {
-	struct call call = { .box = box, .argv = argv };
 	OWN_QUESTION q = { 0 };
 	OWN_ANSWER a = ANSWER_INIT;
 	struct err e = ERR_INIT;
 	int r;
 
 	question_begin(&q, "open");
-	json_put_str(&q.json, "box", box);
+	json_put_str(&q.json, "box", call->box);
 	if (ask(c, &q, NULL, 0, &a, &e) < 0)
 		return no_box(c, &e);
 	if (a.fds[0] < 0 || a.fds[1] >= 0) {
-		(void)err_why(&e, WHY_HOSTILE, -EBADMSG, "the daemon sent no connection to box '%s'", box);
+		(void)err_why(&e, WHY_HOSTILE, -EBADMSG, "the daemon sent no connection to box '%s'", call->box);
 		return no_box(c, &e);
 	}
-	r = from_answer(a.doc.root, &call, &e) < 0 ? no_box(c, &e) : run_call(c, &call, a.fds[0]);
-	free(call.box_env);
+	r = from_answer(a.doc.root, call, &e) < 0 ? no_box(c, &e) : run_call(c, call, a.fds[0]);
+	free(call->box_env);
 	return r;
 }
 
 int cmd_exec(struct cli *c)
 {
-	int r = check(c);
+	struct call call = { .box = c->args.names[0], .argv = c->args.tail };
+	int r = check(c, &call);
 
-	return r != 0 ? r : in_box(c, c->args.names[0], c->args.tail);
+	if (r == 0)
+		r = in_box(c, &call);
+	env_done(&call.given);
+	return r;
 }
 
 /*
@@ -316,18 +325,21 @@ static const char *const login_shell[] = {
 
 int cmd_shell(struct cli *c)
 {
-	int r = check(c);
+	struct call call = { .box = c->args.names[0], .argv = (char *const *)login_shell };
+	int r = check(c, &call);
 
-	return r != 0 ? r : in_box(c, c->args.names[0], (char *const *)login_shell);
+	if (r == 0)
+		r = in_box(c, &call);
+	env_done(&call.given);
+	return r;
 }
 
 /* Ask for the box of `run`; with `keep` one that stays, and the call goes in by its name afterwards. */
-static int ask_box(struct cli *c, bool keep, struct answer *ret, struct err *e)
+static int ask_box(struct cli *c, const struct env *keep, struct answer *ret, struct err *e)
 {
 	OWN_QUESTION q = { 0 };
 	int fds[FD_PASS_MAX], r;
 	size_t nfds = 0;
-	struct env env = { 0 };
 
 	question_begin(&q, "new");
 	if (!keep)
@@ -335,15 +347,11 @@ static int ask_box(struct cli *c, bool keep, struct answer *ret, struct err *e)
 	if (c->args.val[OPT_NAME])
 		json_put_str(&q.json, "name", c->args.val[OPT_NAME]);
 	r = put_spec(&c->args, &q.json, fds, &nfds, e);
-	if (r == 0 && keep) {
-		r = env_make(&c->args, NULL, false, &env, e);
-		if (r == 0 && env.n > 0) {
-			json_put_arr(&q.json, "env");
-			for (size_t i = 0; i < env.n; i++)
-				json_put_str(&q.json, NULL, env.vars[i]);
-			json_end_arr(&q.json);
-		}
-		env_done(&env);
+	if (r == 0 && keep && keep->n > 0) {
+		json_put_arr(&q.json, "env");
+		for (size_t i = 0; i < keep->n; i++)
+			json_put_str(&q.json, NULL, keep->vars[i]);
+		json_end_arr(&q.json);
 	}
 	if (r == 0)
 		r = ask(c, &q, fds, nfds, ret, e);
@@ -352,33 +360,41 @@ static int ask_box(struct cli *c, bool keep, struct answer *ret, struct err *e)
 	return r;
 }
 
-int cmd_run(struct cli *c)
+static int in_new_box(struct cli *c, struct call *call)
 {
 	bool keep = args_has(&c->args, O(KEEP));
-	struct call call = { .argv = c->args.tail };
 	OWN_ANSWER a = ANSWER_INIT;
 	struct err e = ERR_INIT;
 	const struct json *box;
-	int r = check(c);
+	int r;
 
-	if (r != 0)
-		return r;
-	if (ask_box(c, keep, &a, &e) < 0)
+	if (ask_box(c, keep ? &call->given : NULL, &a, &e) < 0)
 		return no_box(c, &e);
 	box = json_get(a.doc.root, "box");
-	call.box = json_str(box, "name", "?");
+	call->box = json_str(box, "name", "?");
 	note_weak(c, box);
 	if (keep) {
-		say_note(c, "the box is kept: %s", call.box);
-		return in_box(c, call.box, call.argv);
+		say_note(c, "the box is kept: %s", call->box);
+		return in_box(c, call);
 	}
 	if (a.fds[0] < 0 || a.fds[1] >= 0) {
 		(void)err_why(&e, WHY_HOSTILE, -EBADMSG, "the daemon sent no connection to the box");
 		return no_box(c, &e);
 	}
-	call.user = json_str(box, "user", NULL);
-	call.workdir = json_str(box, "workdir", NULL);
-	r = from_answer(a.doc.root, &call, &e) < 0 ? no_box(c, &e) : run_call(c, &call, a.fds[0]);
-	free(call.box_env);
+	call->user = json_str(box, "user", NULL);
+	call->workdir = json_str(box, "workdir", NULL);
+	r = from_answer(a.doc.root, call, &e) < 0 ? no_box(c, &e) : run_call(c, call, a.fds[0]);
+	free(call->box_env);
+	return r;
+}
+
+int cmd_run(struct cli *c)
+{
+	struct call call = { .argv = c->args.tail };
+	int r = check(c, &call);
+
+	if (r == 0)
+		r = in_new_box(c, &call);
+	env_done(&call.given);
 	return r;
 }

@@ -123,9 +123,9 @@ void note_weak(struct cli *c, const struct json *box);
 int put_spec(const struct args *a, struct json_out *o, int *ret_fds, size_t *ret_nfds, struct err *e);
 
 /*
- * The environment of a call, "NAME=value" each, NULL-terminated: locale and terminal of the caller first, then
- * what --env-file and --env say, in their order. Freed as one block by env_done(). Nothing else of the caller's
- * environment enters a box. with_terminal: TERM and COLORTERM too.
+ * The environment of a call, "NAME=value" each, NULL-terminated, no name twice: locale and terminal of the caller, over
+ * them what the box was made with, over that what --env-file and --env say, in their order. Nothing else of the
+ * caller's environment enters a box. env_done() also after a failure.
  */
 struct env {
 	char **vars;
@@ -133,7 +133,9 @@ struct env {
 	char *file[8];		/* texts of --env-file */
 	size_t nfiles;
 };
-int env_make(const struct args *a, char *const *box_env, bool defaults, struct env *ret, struct err *e);
+int env_given(const struct args *a, struct env *ret, struct err *e);	/* the options alone */
+/* `ret` borrows the strings of `given` and of the box. */
+int env_make(char *const *box_env, const struct env *given, struct env *ret, struct err *e);
 void env_done(struct env *v);
 
 #endif

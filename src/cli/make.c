@@ -58,7 +58,7 @@ int cmd_new(struct cli *c)
 	if (r == 0)
 		r = put_spec(&c->args, &q.json, fds, &nfds, &e);
 	if (r == 0)
-		r = env_make(&c->args, NULL, false, &env, &e);
+		r = env_given(&c->args, &env, &e);
 	if (r == 0 && env.n > 0) {
 		json_put_arr(&q.json, "env");
 		for (size_t i = 0; i < env.n; i++)

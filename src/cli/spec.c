@@ -364,19 +364,12 @@ static bool of_the_person(const char *var)
 	return false;
 }
 
-int env_make(const struct args *a, char *const *box_env, bool defaults, struct env *ret, struct err *e)
+int env_given(const struct args *a, struct env *ret, struct err *e)
 {
-	int r;
-
 	memset(ret, 0, sizeof(*ret));
-	for (char **v = environ; defaults && v && *v; v++)
-		if (of_the_person(*v) && (r = add(ret, *v, e)) < 0)
-			return r;
-	for (size_t i = 0; box_env && box_env[i]; i++)
-		if (name_length(box_env[i]) > 0 && (r = add(ret, box_env[i], e)) < 0)
-			return r;
 	for (size_t i = 0; i < a->nlist; i++) {
-		r = 0;
+		int r = 0;
+
 		if (a->list[i].opt == OPT_ENV)
 			r = add_given(ret, (char *)a->list[i].val, "--env", e);
 		else if (a->list[i].opt == OPT_ENV_FILE)
@@ -384,6 +377,23 @@ int env_make(const struct args *a, char *const *box_env, bool defaults, struct e
 		if (r < 0)
 			return r;
 	}
+	return 0;
+}
+
+int env_make(char *const *box_env, const struct env *given, struct env *ret, struct err *e)
+{
+	int r;
+
+	memset(ret, 0, sizeof(*ret));
+	for (char **v = environ; v && *v; v++)
+		if (of_the_person(*v) && (r = add(ret, *v, e)) < 0)
+			return r;
+	for (size_t i = 0; box_env && box_env[i]; i++)
+		if (name_length(box_env[i]) > 0 && (r = add(ret, box_env[i], e)) < 0)
+			return r;
+	for (size_t i = 0; i < given->n; i++)
+		if ((r = add(ret, given->vars[i], e)) < 0)
+			return r;
 	return 0;
 }
 
