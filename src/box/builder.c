@@ -16,6 +16,7 @@
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -192,6 +193,8 @@ static int work_start(const struct work *w, const struct json *m, int *fds, size
 		else
 			opened[nopened++] = bm->fd;
 	}
+	if (r == 0 && mkdir(s->box_dir, 0700) < 0 && errno != EEXIST)
+		r = err_set(e, -errno, "cannot make '%s'", s->box_dir);
 	if (r == 0)
 		r = w->engine->start(s, &run, e);
 	for (unsigned i = 0; i < nopened; i++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "box/run.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -19,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/parse.h"
 #include "box/daemon.h"
 #include "store/tree.h"
 
@@ -253,6 +255,37 @@ static int ids(struct daemon *d, const struct daemon_options *o, struct err *e)
 	return d->slots ? 0 : err_set(e, -ENOMEM, "cannot keep track of ids");
 }
 
+/*
+ * One more than the highest descriptor that is open. Gaps below it are filled: what came to lie in one later would be
+ * kept by every builder.
+ */
+static int above_all(void)
+{
+	DIR *dp = opendir("/proc/self/fd");
+	struct dirent *de;
+	int most = 2;
+
+	if (!dp)
+		return -errno;
+	while ((de = readdir(dp))) {
+		uint64_t fd;
+
+		if (parse_u64(de->d_name, INT32_MAX - 1, &fd) == 0 && (int)fd > most && (int)fd != dirfd(dp))
+			most = (int)fd;
+	}
+	(void)closedir(dp);
+	for (;;) {
+		int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+		if (fd < 0)
+			return -errno;
+		if (fd <= most)
+			continue;
+		(void)close(fd);
+		return most + 1;
+	}
+}
+
 static int open_all(struct daemon *d, const struct daemon_options *o, struct err *e)
 {
 	char path[1200];
@@ -260,10 +293,9 @@ static int open_all(struct daemon *d, const struct daemon_options *o, struct err
 	int keep, r;
 
 	/* What the engine opened so far is for the builders as well; nothing that comes later is. */
-	keep = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	keep = above_all();
 	if (keep < 0)
-		return err_set(e, -errno, "cannot start");
-	(void)close(keep);
+		return err_set(e, keep, "cannot start");
 	r = loop_new(&d->loop);
 	if (r < 0)
 		return err_set(e, r, "cannot start");

@@ -147,6 +147,8 @@ struct daemon {
 	struct limits pool_limits;
 	uint64_t pool_used_at;
 	unsigned pool_making;
+	char user_template[2 * NAME_MAX_LEN];	/* whose users were looked up last: has it the default one? */
+	bool user_known;
 	bool leaving;
 };
 

@@ -10,6 +10,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "sys/path.h"
+
 /* A disk with less than this left is "full" when a command failed. */
 #define DISK_FULL_BYTES (128u << 10)
 
@@ -121,6 +123,50 @@ static void defaults(struct daemon *d, struct spec *s)
 	s->limits.io_write = conf_num(c, CONF_IO_WRITE);
 	s->ttl_ms = conf_num(c, CONF_TTL);
 	s->idle_ms = conf_num(c, CONF_IDLE);
+}
+
+/* Does some line of the template's /etc/passwd begin with "NAME:"? */
+static bool template_has_user(struct daemon *d, const char *template, const char *name)
+{
+	struct root_part parts[ENGINE_PARTS_MAX] = { 0 };
+	OWN_BUF text = BUF_INIT(1u << 20);
+	size_t len = strlen(name);
+	unsigned n = 0;
+	bool has = false;
+
+	if (template_parts(d->templates, template, parts, &n, NULL) < 0)
+		return true;	/* what is wrong with it is said when the box is made */
+	for (unsigned k = 0; n > 0 && k < parts[0].nlayers && !text.data; k++) {
+		OWN_FD root = open(parts[0].layers[k], O_PATH | O_DIRECTORY | O_CLOEXEC);
+		/* An image's /etc may be a link to anywhere. */
+		OWN_FD fd = root < 0 ? -1 : open_beneath(root, "etc/passwd", O_RDONLY | O_NONBLOCK);
+
+		while (fd >= 0 && buf_reserve(&text, 4096) == 0) {
+			ssize_t got = read(fd, text.data + text.len, 4096);
+
+			if (got <= 0)
+				break;
+			text.len += (size_t)got;
+			text.data[text.len] = '\0';
+		}
+	}
+	for (const char *line = text.data; line && !has; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		has = strncmp(line, name, len) == 0 && line[len] == ':';
+	}
+	template_parts_done(parts, n);
+	return has;
+}
+
+/* The configured user, or root where the template doesn't have that one. */
+static void default_user(struct daemon *d, struct spec *s)
+{
+	if (strcmp(d->user_template, s->template) != 0) {
+		d->user_known = template_has_user(d, s->template, s->user);
+		memccpy(d->user_template, s->template, '\0', sizeof(d->user_template));
+	}
+	if (!d->user_known)
+		memccpy(s->user, "root", '\0', sizeof(s->user));
 }
 
 static void answer_with_socket(struct req *q, struct box *b)
@@ -293,6 +339,8 @@ static void op_new(struct req *q)
 		spec_done(&s);
 		return;
 	}
+	if (!json_get(m, "user"))
+		default_user(d, &s);
 	if (run) {
 		b = pool_take(d, &s);
 		pool_wanted(d, &s);
@@ -1128,6 +1176,7 @@ static void op_template_rm(struct req *q)
 		return;
 	}
 	pool_drop(q->d, name);
+	q->d->user_template[0] = '\0';
 	for (struct box *b = q->d->boxes; b; b = b->next)
 		if (b->throw_away && strcmp(b->spec.template, name) == 0) {
 			/* Its pooled boxes are on their way out: the end of the last one lets this go on. */
