@@ -33,7 +33,8 @@ void native_done(void);
 
 /*
  * Called in a builder (a child of the daemon) before its first start(): from then on cubby-init becomes a child of
- * the caller's parent. The parent must outlive the call; a parent that is PID 1 of a pid namespace can't have it.
+ * the caller's parent. A caller that is PID 1 of a pid namespace can't do that. The parent must reap children that it never
+ * heard of: a start that fails late leaves it the zombie of its first process.
  */
 void native_in_builder(void);
 
@@ -47,9 +48,9 @@ void native_in_builder(void);
 int rootless_enter(unsigned *ret_ids, struct err *e);
 
 /*
- * For tests: let the n-th step of the next start() fail (counted from 1; 0: none). Returns the number of steps
- * that the last start() came to.
+ * For tests: let the n-th step of every following start() fail (counted from 1; 0: none), first those of the builder, then
+ * those of the box's first process. A start that has fewer steps succeeds.
  */
-unsigned native_fail_at(unsigned n);
+void native_fail_at(unsigned n);
 
 #endif

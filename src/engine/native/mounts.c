@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/native/impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sys/mnt.h"
+#include "sys/path.h"
+#include "sys/userns.h"
+
+static bool same(const struct place *p, const struct stat *st)
+{
+	return p->dev == st->st_dev && p->ino == st->st_ino;
+}
+
+/* Never cubby's own directories, or what is in them, or what holds them; never the root of the host. */
+static int judge_source(int fd, const char *at, struct stat *ret, struct err *e)
+{
+	OWN_FD up = FD_NONE;
+	struct stat st, root;
+	struct place before = { 0 };
+
+	if (fstat(fd, &st) < 0)
+		return err_set(e, -errno, "cannot look at what shall be mounted at '%s'", at);
+	*ret = st;
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "only a directory or a plain file can be mounted at '%s'", at);
+	if (!S_ISDIR(st.st_mode))
+		return 0;
+	if (stat("/", &root) == 0 && root.st_dev == st.st_dev && root.st_ino == st.st_ino)
+		return err_why(e, WHY_DENIED, -EPERM,
+			       "the whole root file system of the host can't be mounted at '%s': mount the directory that is needed", at);
+	for (unsigned i = 0; i < native.nholders; i++)
+		if (same(&native.holders[i], &st))
+			return err_why(e, WHY_DENIED, -EPERM,
+				       "the directory for '%s' holds cubby's own data (%s): mount one further down", at,
+				       native.state_dir);
+	/* Upwards to the root; a directory that is its own parent ends it. */
+	for (unsigned depth = 0; depth < 4096; depth++) {
+		int next;
+
+		if (same(&native.own[0], &st) || same(&native.own[1], &st))
+			return err_why(e, WHY_DENIED, -EPERM, "'%s' would show cubby's own data: mount something else", at);
+		if (before.ino == st.st_ino && before.dev == st.st_dev)
+			return 0;
+		before = (struct place){ st.st_dev, st.st_ino };
+		next = openat(up < 0 ? fd : up, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (next < 0)
+			return err_set(e, -errno, "cannot look above what shall be mounted at '%s'", at);
+		fd_close(&up);
+		up = next;
+		if (fstat(up, &st) < 0)
+			return err_set(e, -errno, "cannot look above what shall be mounted at '%s'", at);
+	}
+	return err_why(e, WHY_BAD_REQUEST, -ELOOP, "the directory for '%s' is too deep", at);
+}
+
+static int judge_place(const char *at, struct err *e)
+{
+	static const char *const taken[] = { "/proc", "/sys", "/dev" };
+
+	if (!path_plain(at))
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%s' is no absolute path without '.' and '..'", at);
+	if (strcmp(at, "/") == 0)
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "nothing can be mounted over the root of a box: choose a directory in it");
+	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+		if (path_within(at, taken[i]))
+			return err_why(e, WHY_BAD_REQUEST, -EINVAL, "nothing can be mounted in %s of a box: choose another place than '%s'",
+				       taken[i], at);
+	return 0;
+}
+
+/* The descriptor of another mount namespace: the same file by its name here, if it is the same. */
+static int copy_by_name(int fd, const struct stat *st, unsigned long long attrs, int ns)
+{
+	char link[32], path[PATH_MAX];
+	OWN_FD here = FD_NONE;
+	struct stat now;
+	ssize_t n;
+
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n <= 0)
+		return -EINVAL;
+	path[n] = '\0';
+	here = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (here < 0)
+		return -errno;
+	if (fstat(here, &now) < 0 || now.st_dev != st->st_dev || now.st_ino != st->st_ino)
+		return -ESTALE;
+	return mnt_copy(here, "", attrs, ns);
+}
+
+int mounts_make(const struct box_spec *s, int *ret_fds, unsigned char *ret_is_dir, struct err *e)
+{
+	unsigned n;
+	int r = 0;
+
+	for (n = 0; n < s->nmounts; n++) {
+		const struct box_mount *m = &s->mounts[n];
+		unsigned long long attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only ? MOUNT_ATTR_RDONLY : 0);
+		OWN_FD ns = FD_NONE;
+		struct stat st;
+
+		r = judge_place(m->at, e);
+		if (r == 0)
+			r = judge_source(m->fd, m->at, &st, e);
+		if (r < 0)
+			break;
+		if (!native.rootless) {
+			char uids[64], gids[64];
+
+			if (m->box_uid >= BOX_IDS || m->box_gid >= BOX_IDS) {
+				r = err_why(e, WHY_BAD_REQUEST, -EINVAL, "a box has no user or group above %u", BOX_IDS - 1);
+				break;
+			}
+			(void)snprintf(uids, sizeof(uids), "%u %u 1", m->host_uid, s->id_base + m->box_uid);
+			(void)snprintf(gids, sizeof(gids), "%u %u 1", m->host_gid, s->id_base + m->box_gid);
+			r = userns_for_mount(uids, gids, &ns, e);
+			if (r < 0)
+				break;
+		}
+		ret_fds[n] = mnt_copy(m->fd, "", attrs, ns);
+		if (ret_fds[n] == -EINVAL)
+			ret_fds[n] = copy_by_name(m->fd, &st, attrs, ns);
+		if (ret_fds[n] < 0) {
+			r = ret_fds[n] == -EINVAL && ns >= 0 ?
+				    err_why(e, WHY_UNSUPPORTED, -EINVAL,
+					    "the file system of the directory for '%s' can't show files under other ids (idmapped "
+					    "mounts): keep it on ext4, xfs, btrfs or tmpfs", m->at) :
+				    err_set(e, ret_fds[n], "cannot mount at '%s'", m->at);
+			break;
+		}
+		ret_is_dir[n] = S_ISDIR(st.st_mode);
+	}
+	if (r < 0)
+		while (n > 0)
+			fd_close(&ret_fds[--n]);
+	return r;
+}
