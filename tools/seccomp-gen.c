@@ -172,7 +172,7 @@ static void verdict(struct prog *p, enum verdict v)
 		put(p, JEQ(AF_NETLINK, 0, 3));
 		load_arg(p, 2);
 		put(p, JEQ(0, 2, 0));	/* NETLINK_ROUTE */
-		ret_errno(p, EPERM);
+		ret_errno(p, EPROTONOSUPPORT); /* EPERM would tell libaudit that there is auditing: sudo(8) gives up then */
 		ret_errno(p, EAFNOSUPPORT);
 		ret_allow(p);
 		break;

@@ -89,7 +89,7 @@ static const struct attempt plain[] = {
 	{ "a local socket", SYS_socket, AF_UNIX, SOCK_STREAM, 0, 0, 0, 0 },
 	{ "an IP socket", SYS_socket, AF_INET, SOCK_STREAM, 0, 0, 0, 0 },
 	{ "a route socket", SYS_socket, AF_NETLINK, SOCK_RAW, 0, 0, 0, 0 },
-	{ "a netfilter socket", SYS_socket, AF_NETLINK, SOCK_RAW, 12, 0, 0, EPERM },
+	{ "a netfilter socket", SYS_socket, AF_NETLINK, SOCK_RAW, 12, 0, 0, EPROTONOSUPPORT },
 	{ "a packet socket", SYS_socket, AF_PACKET, SOCK_RAW, 0, 0, 0, EAFNOSUPPORT },
 	{ "the same with high bits", SYS_socket, AF_PACKET | HIGH, SOCK_RAW, 0, 0, 0, EAFNOSUPPORT },
 	{ "a namespace by clone's flags", SYS_unshare, CLONE_NEWNS, 0, 0, 0, 0, EPERM },
