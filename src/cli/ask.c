@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "chan/msg.h"
@@ -20,6 +21,13 @@ void question_begin(struct question *q, const char *op)
 void question_done(struct question *q)
 {
 	buf_done(&q->text);
+}
+
+void put_box(struct cli *c, struct question *q, const char *box)
+{
+	json_put_str(&q->json, "box", box);
+	if (args_has(&c->args, O(ALL)))
+		json_put_bool(&q->json, "all", true);
 }
 
 void answer_done(struct answer *a)
@@ -118,10 +126,19 @@ static int same_state_dir(struct cli *c, struct err *e)
 		       json_str(a.doc.root, "run_dir", "its run directory"), have, want);
 }
 
+/* A daemon that is about to leave says so; the next one can be started as soon as it is gone. */
+static bool leaving(const struct err *e)
+{
+	return e->why == WHY_BUSY && e->code == -EAGAIN;
+}
+
+#define LEAVING_TRIES 100
+static const struct timespec leaving_pause = { .tv_nsec = 20000000 };
+
 int ask(struct cli *c, struct question *q, const int *fds, size_t nfds, struct answer *ret, struct err *e)
 {
 	bool again = false;
-	int r;
+	int tries = 0, r;
 
 	json_end_obj(&q->json);
 	if (buf_error(&q->text))
@@ -153,6 +170,8 @@ int ask(struct cli *c, struct question *q, const int *fds, size_t nfds, struct a
 			c->own = true;
 		} else if (gone(r) && !heard && !again) {
 			again = true;
+		} else if (heard && leaving(e) && tries++ < LEAVING_TRIES) {
+			(void)nanosleep(&leaving_pause, NULL);
 		} else {
 			/* An answer we could not read leaves the connection in an unknown state. */
 			if (gone(r) || r == -EBADMSG)

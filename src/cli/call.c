@@ -83,7 +83,7 @@ static bool ask_why(struct cli *c, const struct call *call, struct answer *ret)
 	struct err e = ERR_INIT;
 
 	question_begin(&q, "why");
-	json_put_str(&q.json, "box", call->box);
+	put_box(c, &q, call->box);
 	json_put_int(&q.json, "mark", call->mark);
 	return ask(c, &q, NULL, 0, ret, &e) == 0 && json_str(ret->doc.root, "end", NULL);
 }
@@ -292,7 +292,7 @@ static int in_box(struct cli *c, struct call *call)
 	int r;
 
 	question_begin(&q, "open");
-	json_put_str(&q.json, "box", call->box);
+	put_box(c, &q, call->box);
 	if (ask(c, &q, NULL, 0, &a, &e) < 0)
 		return no_box(c, &e);
 	if (a.fds[0] < 0 || a.fds[1] >= 0) {

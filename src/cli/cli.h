@@ -43,6 +43,9 @@ void question_begin(struct question *q, const char *op);
 void question_done(struct question *q);
 #define OWN_QUESTION __attribute__((cleanup(question_done))) struct question
 
+/* The member "box", and with --all that it may be anybody's. */
+void put_box(struct cli *c, struct question *q, const char *box);
+
 struct answer {
 	struct json_doc doc;
 	int fds[2];		/* owned; FD_NONE when not there */

@@ -96,7 +96,7 @@ static int each_box(struct cli *c, const char *op)
 		OWN_ANSWER a = ANSWER_INIT;
 
 		question_begin(&q, op);
-		json_put_str(&q.json, "box", c->args.names[i]);
+		put_box(c, &q, c->args.names[i]);
 		if (c->args.val[OPT_GRACE])
 			json_put_int(&q.json, "grace_ms", (int64_t)grace);
 		if (args_has(&c->args, O(FORCE)))
@@ -135,7 +135,7 @@ static int remove_box(struct cli *c, const char *name, bool force, struct err *e
 	OWN_ANSWER a = ANSWER_INIT;
 
 	question_begin(&q, "rm");
-	json_put_str(&q.json, "box", name);
+	put_box(c, &q, name);
 	if (force)
 		json_put_bool(&q.json, "force", true);
 	return ask(c, &q, NULL, 0, &a, e);
@@ -224,7 +224,7 @@ int cmd_rename(struct cli *c)
 	if (r != 0)
 		return r;
 	question_begin(&q, "rename");
-	json_put_str(&q.json, "box", c->args.names[0]);
+	put_box(c, &q, c->args.names[0]);
 	json_put_str(&q.json, "name", c->args.names[1]);
 	if (ask(c, &q, NULL, 0, &a, &e) < 0)
 		return say_failed(c, &e);
@@ -281,7 +281,7 @@ int cmd_limits(struct cli *c)
 	question_begin(&q, "limits");
 	if (r != 0)
 		return r;
-	json_put_str(&q.json, "box", c->args.names[0]);
+	put_box(c, &q, c->args.names[0]);
 	if (args_has(&c->args, OPTS_LIMITS_GIVEN)) {
 		json_put_obj(&q.json, "limits");
 		if (put_limits(&c->args, &q.json, &e) < 0) {
@@ -332,7 +332,7 @@ int cmd_ttl(struct cli *c)
 	int r = box_word(c->args.names[0], &e);
 
 	question_begin(&q, op);
-	json_put_str(&q.json, "box", c->args.names[0]);
+	put_box(c, &q, c->args.names[0]);
 	if (r == 0 && c->args.nnames > 1) {
 		r = duration_word("cubby ttl", c->args.names[1], &ms, &e);
 		if (r == 0)

@@ -6,18 +6,20 @@
 #include "cli/cli.h"
 #include "cli/verbs.h"
 
-#define FOLLOW_LINES 1000	/* how far back a look reaches; more than that many between two looks are lost */
+#define FOLLOW_LINES 10000	/* of one look; more than that many between two looks are lost */
 
-/* How far we have shown: everything before `time`, and `seen` of the events with that very time. */
-struct place {
-	double time;
-	size_t seen;
-};
+static double event_time(const struct json *ev)
+{
+	const struct json *t = json_get(ev, "time");
+
+	return t && (t->type == JSON_INT || t->type == JSON_REAL) ? t->real : 0;
+}
 
 static void put_event(struct cli *c, const struct json *ev)
 {
 	char when[40] = "?";
-	time_t t = (time_t)json_int(ev, "time", 0);
+	double at = event_time(ev);
+	time_t t = at > 0 && at < 1e11 ? (time_t)at : 0;
 	struct tm tm;
 
 	if (c->json) {
@@ -37,65 +39,36 @@ static void put_event(struct cli *c, const struct json *ev)
 	(void)buf_putc(&c->out, '\n');
 }
 
-static double event_time(const struct json *ev)
-{
-	const struct json *t = json_get(ev, "time");
-
-	return t && (t->type == JSON_INT || t->type == JSON_REAL) ? t->real : 0;
-}
-
-static int events(struct cli *c, uint64_t lines, struct answer *ret, struct err *e)
+/* after: the number of the last event that is known; 0: none is. */
+static int events(struct cli *c, uint64_t lines, int64_t after, struct answer *ret, struct err *e)
 {
 	OWN_QUESTION q = { 0 };
 
 	question_begin(&q, "logs");
 	if (c->args.nnames > 0)
-		json_put_str(&q.json, "box", c->args.names[0]);
+		put_box(c, &q, c->args.names[0]);
+	else if (args_has(&c->args, O(ALL)))
+		json_put_bool(&q.json, "all", true);
 	json_put_int(&q.json, "lines", (int64_t)lines);
+	if (after > 0)
+		json_put_int(&q.json, "after", after);
 	return ask(c, &q, NULL, 0, ret, e);
 }
 
-static void show_new(struct cli *c, const struct json *list, struct place *p)
+/* Returns the number of the newest event. */
+static int64_t show(struct cli *c, const struct json *list, int64_t after)
 {
-	size_t same = 0;
-	double at = p->time;
-
 	for (const struct json *ev = list ? list->child : NULL; ev; ev = ev->next) {
-		double t = event_time(ev);
+		int64_t n = json_int(ev, "n", 0);
 
-		if (t < at)
-			continue;
-		if (t == at && same++ < p->seen)
-			continue;
 		put_event(c, ev);
-		if (t > p->time) {
-			p->time = t;
-			p->seen = 0;
-		}
-		if (t == p->time)
-			p->seen++;
+		if (n > after)
+			after = n;
 	}
+	return after;
 }
 
-static void remember(const struct json *list, struct place *p)
-{
-	for (const struct json *ev = list ? list->child : NULL; ev; ev = ev->next) {
-		double t = event_time(ev);
-
-		if (t > p->time) {
-			p->time = t;
-			p->seen = 0;
-		}
-		if (t == p->time)
-			p->seen++;
-	}
-}
-
-/*
- * The events at the place's time may be more than the first look showed: what is not shown counts as seen all the
- * same, because --lines asked for no more.
- */
-static int follow(struct cli *c, struct place *p, struct err *e)
+static int follow(struct cli *c, int64_t after, struct err *e)
 {
 	struct timespec pause = { .tv_nsec = 300000000 };
 
@@ -103,13 +76,13 @@ static int follow(struct cli *c, struct place *p, struct err *e)
 		OWN_ANSWER a = ANSWER_INIT;
 		int r;
 
-		(void)nanosleep(&pause, NULL);
-		r = events(c, FOLLOW_LINES, &a, e);
-		if (r < 0)
-			return r;
-		show_new(c, json_get(a.doc.root, "events"), p);
 		if (say_out(c) != EXIT_OK)
 			return 0;
+		(void)nanosleep(&pause, NULL);
+		r = events(c, FOLLOW_LINES, after, &a, e);
+		if (r < 0)
+			return r;
+		after = show(c, json_get(a.doc.root, "events"), after);
 	}
 }
 
@@ -118,35 +91,25 @@ int cmd_logs(struct cli *c)
 	bool more = args_has(&c->args, O(FOLLOW));
 	OWN_ANSWER a = ANSWER_INIT;
 	struct err e = ERR_INIT;
-	struct place p = { 0 };
 	uint64_t lines = 100;
-	const struct json *list, *from;
-	size_t skip;
+	int64_t after;
 
 	if ((c->args.nnames > 0 && box_word(c->args.names[0], &e) < 0) ||
-	    (c->args.val[OPT_LINES] && opt_count(&c->args, OPT_LINES, 0, 1000000, &lines, &e) < 0)) {
+	    (c->args.val[OPT_LINES] && opt_count(&c->args, OPT_LINES, 0, 100000, &lines, &e) < 0)) {
 		say_error(c, &e);
 		return EXIT_ASKED_WRONG;
 	}
-	if (events(c, more && lines < FOLLOW_LINES ? FOLLOW_LINES : lines, &a, &e) < 0)
+	/* Following needs the number of the last event also when none is to be shown. */
+	if (events(c, more && lines == 0 ? 1 : lines, 0, &a, &e) < 0)
 		return say_failed(c, &e);
-	list = json_get(a.doc.root, "events");
 	if (c->json && !more) {
-		say_json(c, list);
+		say_json(c, json_get(a.doc.root, "events"));
 		return EXIT_OK;
 	}
-	from = list ? list->child : NULL;
-	skip = list && list->count > lines ? list->count - (size_t)lines : 0;
-	for (; from && skip > 0; skip--)
-		from = from->next;
-	for (; from; from = from->next)
-		put_event(c, from);
+	after = show(c, json_get(a.doc.root, "events"), 0);
+	if (more && lines == 0)
+		buf_reset(&c->out);
 	if (!more)
 		return EXIT_OK;
-	remember(list, &p);
-	if (say_out(c) != EXIT_OK)
-		return EXIT_FAILED;
-	if (follow(c, &p, &e) < 0)
-		return say_failed(c, &e);
-	return EXIT_OK;
+	return follow(c, after, &e) < 0 ? say_failed(c, &e) : EXIT_OK;
 }

@@ -281,7 +281,7 @@ int cmd_info(struct cli *c)
 		return EXIT_ASKED_WRONG;
 	}
 	question_begin(&q, "info");
-	json_put_str(&q.json, "box", c->args.names[0]);
+	put_box(c, &q, c->args.names[0]);
 	if (ask(c, &q, NULL, 0, &a, &e) < 0)
 		return say_failed(c, &e);
 	if (c->json)

@@ -22,6 +22,7 @@ int cmd_resume(struct cli *c);
 int cmd_rm(struct cli *c);
 int cmd_limits(struct cli *c);
 int cmd_ttl(struct cli *c);
+int cmd_cp(struct cli *c);		/* cp.c */
 int cmd_template_create(struct cli *c);	/* template.c */
 int cmd_template_ls(struct cli *c);
 int cmd_template_info(struct cli *c);
