@@ -421,7 +421,7 @@ int box_put_path(struct buf *to, enum box_kind kind, const struct box_path *x)
 {
 	size_t at;
 
-	if (x->flags > BOX_PATH_FOLLOW || !x->path || x->path[0] != '/' || strlen(x->path) > BOX_PATH_MAX)
+	if (x->flags > BOX_PATH_FLAGS || !x->path || x->path[0] != '/' || strlen(x->path) > BOX_PATH_MAX)
 		return -EINVAL;
 	if (x->user && (!x->user[0] || strlen(x->user) > BOX_USER_MAX))
 		return -EINVAL;
@@ -438,7 +438,7 @@ int box_get_path(const struct box_frame *f, struct box_path *ret)
 	struct reader r = reader_of(f);
 	struct box_path x = { 0 };
 
-	x.flags = (uint32_t)take_max(&r, 4, BOX_PATH_FOLLOW);
+	x.flags = (uint32_t)take_max(&r, 4, BOX_PATH_FLAGS);
 	x.max_bytes = take(&r, 8);
 	x.user = take_str(&r, BOX_USER_MAX);
 	x.path = take_str(&r, BOX_PATH_MAX);
@@ -451,7 +451,7 @@ int box_get_path(const struct box_frame *f, struct box_path *ret)
 }
 
 /* A name that can't lead anywhere but into the directory it is used in. */
-static bool component_ok(const char *s)
+bool box_name_ok(const char *s)
 {
 	return s[0] && strcmp(s, ".") != 0 && strcmp(s, "..") != 0 && !strchr(s, '/') && strlen(s) <= BOX_NAME_MAX;
 }
@@ -464,7 +464,7 @@ static bool entry_ok(const struct box_entry *x)
 		return false;
 	if (x->type == BOX_ENTRY_UP)
 		return !x->name[0] && !x->target[0] && !x->mode && !x->mtime_s && !x->mtime_ns;
-	if (!component_ok(x->name))
+	if (!box_name_ok(x->name))
 		return false;
 	return (x->type == BOX_ENTRY_LINK) == (x->target[0] != '\0') && strlen(x->target) <= BOX_PATH_MAX;
 }

@@ -108,7 +108,11 @@ struct box_idle {
 	uint64_t idle_ms;	/* since the last one ended, or since the box's start; 0 while one is under way */
 };
 
-enum { BOX_PATH_FOLLOW = 1, /* GET: when the path itself is a link, copy what it leads to */ };
+enum {
+	BOX_PATH_FOLLOW = 1,	/* GET: when the path itself is a link, copy what it leads to */
+	BOX_PATH_CONTENTS = 2,	/* PUT: the first entry is a directory whose content goes into the path, under no name of its own */
+	BOX_PATH_FLAGS = 3,
+};
 struct box_path {
 	const char *path;	/* absolute, in the box */
 	const char *user;	/* whose rights and whose files; as in struct box_exec */
@@ -129,7 +133,8 @@ struct box_entry {
 	uint32_t mode;		/* permission bits, at most 07777 */
 	int64_t mtime_s;
 	uint32_t mtime_ns;
-	const char *name;	/* one component. The receiver chose the first entry's own name and ignores this one */
+	/* One component. Of the first entry: what it is called inside of a directory that exists, in BOX_PUT; ignored in BOX_GET. */
+	const char *name;
 	const char *target;	/* BOX_ENTRY_LINK; else "" */
 };
 
@@ -180,6 +185,9 @@ int box_get_resize(const struct box_frame *f, uint16_t *ret_rows, uint16_t *ret_
 int box_get_hole(const struct box_frame *f, uint64_t *ret);
 /* Fills e with what the box said, made safe to print, and returns its negative errno; or -EBADMSG. */
 int box_get_fail(const struct box_frame *f, struct err *e);
+
+/* A name that can't lead anywhere but into the directory it is used in: not empty, '.', '..', nor with '/'; BOX_NAME_MAX. */
+bool box_name_ok(const char *s);
 
 /* How many descriptors come with x. */
 unsigned box_exec_fds(const struct box_exec *x);

@@ -168,6 +168,10 @@ enum serve_end serve(struct guest *g, int conn)
 	case BOX_EXEC:
 		*g->busy = 1;
 		return call_serve(g, conn, &in);
+	case BOX_GET:
+	case BOX_PUT:
+		*g->busy = 1;
+		return file_serve(g, conn, &in);
 	case BOX_STOP:
 		if (box_get_u32(&in.f, &grace) == 0)
 			return stop(conn, grace);

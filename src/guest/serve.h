@@ -47,6 +47,7 @@ bool serve_send(int conn, const struct buf *b, const int *fds, size_t nfds);
 
 /* The operations. */
 enum serve_end call_serve(struct guest *g, int conn, struct serve_in *in);
+enum serve_end file_serve(struct guest *g, int conn, const struct serve_in *in);
 enum serve_end setup_serve(int conn, const struct serve_in *in);
 
 #endif
