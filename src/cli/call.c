@@ -192,8 +192,10 @@ static int conclude(struct cli *c, const struct call *call, const struct box_exi
 		(void)snprintf(own, sizeof(own), "'%.100s' was ended after %.20s%s%s", call->argv[0],
 			       c->args.val[OPT_TIMEOUT] ? c->args.val[OPT_TIMEOUT] : "its time", x->text[0] ? "; " : "", x->text);
 	} else if (x->kind == BOX_NOT_STARTED) {
-		(void)snprintf(own, sizeof(own), "cannot run '%.100s': %s", call->argv[0],
-			       x->text[0] ? x->text : strerror((int)x->status));
+		if (x->text[0])
+			(void)snprintf(own, sizeof(own), "%s", x->text);
+		else
+			(void)snprintf(own, sizeof(own), "cannot run '%.100s': %s", call->argv[0], strerror((int)x->status));
 	} else if (x->kind == BOX_SIGNALED && crash(x->status)) {
 		(void)snprintf(own, sizeof(own), "'%.100s' %s", call->argv[0], crash(x->status));
 	}

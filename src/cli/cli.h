@@ -83,6 +83,7 @@ void say_json(struct cli *c, const struct json *value);
 void put_text(struct buf *to, const char *s);		/* escaped; "-" for NULL or "" */
 void put_size(struct buf *to, uint64_t bytes);		/* 512 MiB, 1.5 GiB */
 void put_duration(struct buf *to, uint64_t ms);		/* 250 ms, 3 s, 1 h 30 min */
+void put_ago(struct buf *to, int64_t then);		/* "5 min ago"; "-" for 0 (show.c) */
 void put_cpus(struct buf *to, uint64_t milli);		/* 0.5 */
 
 /* A table: cells are copied, the first row is the head. */

@@ -8,7 +8,7 @@
 #include "cli/verbs.h"
 
 /* "5 min ago" */
-static void put_ago(struct buf *to, int64_t then)
+void put_ago(struct buf *to, int64_t then)
 {
 	int64_t ago = now_seconds() - then;
 
@@ -16,7 +16,11 @@ static void put_ago(struct buf *to, int64_t then)
 		(void)buf_putc(to, '-');
 		return;
 	}
-	put_duration(to, ago > 0 ? (uint64_t)ago * 1000 : 0);
+	if (ago <= 0) {
+		(void)buf_puts(to, "just now");
+		return;
+	}
+	put_duration(to, (uint64_t)ago * 1000);
 	(void)buf_puts(to, " ago");
 }
 

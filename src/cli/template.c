@@ -60,7 +60,7 @@ int cmd_template_create(struct cli *c)
 static void template_row(struct table *t, const struct json *v)
 {
 	OWN_BUF size = BUF_INIT(64), made = BUF_INIT(64);
-	int64_t bytes = json_int(v, "bytes", -1), created = json_int(v, "created", 0), ago = now_seconds() - created;
+	int64_t bytes = json_int(v, "bytes", -1);
 
 	table_cell(t, json_str(v, "name", NULL));
 	table_cell(t, json_str(v, "state", NULL));
@@ -68,10 +68,7 @@ static void template_row(struct table *t, const struct json *v)
 	if (bytes >= 0)
 		put_size(&size, (uint64_t)bytes);
 	table_ready(t, &size);
-	if (created > 0) {
-		put_duration(&made, ago > 0 ? (uint64_t)ago * 1000 : 0);
-		(void)buf_puts(&made, " ago");
-	}
+	put_ago(&made, json_int(v, "created", 0));
 	table_ready(t, &made);
 	table_cell(t, json_str(v, "error", NULL));
 }
@@ -148,10 +145,7 @@ int cmd_template_info(struct cli *c)
 			if (strcmp(m->key, "bytes") == 0) {
 				put_size(&text, (uint64_t)m->num);
 			} else if (strcmp(m->key, "created") == 0) {
-				int64_t ago = now_seconds() - m->num;
-
-				put_duration(&text, ago > 0 ? (uint64_t)ago * 1000 : 0);
-				(void)buf_puts(&text, " ago");
+				put_ago(&text, m->num);
 			} else {
 				(void)buf_printf(&text, "%lld", (long long)m->num);
 			}

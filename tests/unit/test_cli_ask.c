@@ -331,6 +331,7 @@ static void check_play(const struct play *p)
 		fail_msg("'%s' let an escape sequence through", p->line);
 }
 
+#define OPEN_X "{\"v\":1,\"op\":\"open\",\"box\":\"x\"}"
 #define BOX_X "{\"name\":\"x\",\"state\":\"running\",\"template\":\"host\",\"created\":0}"
 #define OK_BOX "{\"ok\":true,\"box\":" BOX_X "}"
 
@@ -409,6 +410,14 @@ static void each_command_asks_its_question(void **state)
 		{ "ttl x", { { "{\"v\":1,\"op\":\"info\",\"box\":\"x\"}", "{\"ok\":true,\"box\":{\"expires\":1,\"idle_ms\":60000}}", NULL } },
 		  "removed: now\nstopped: when idle for 1 min\n", "", 0 },
 		{ "ttl x soon", { { NULL, NULL, NULL } }, "", "'soon' is not a duration", 2 },
+		{ "cp a b", { { NULL, NULL, NULL } }, "", "has to be a path in a box", 2 },
+		{ "cp x:/a y:/b", { { NULL, NULL, NULL } }, "", "has to be a path here", 2 },
+		{ "cp ./x:/a y", { { NULL, NULL, NULL } }, "", "has to be a path in a box", 2 },
+		{ "cp X:/a y", { { NULL, NULL, NULL } }, "", "has to be a path in a box", 2 },
+		{ "cp x:/a /nonexistent/b", { { NULL, NULL, NULL } }, "", "cannot open the directory '/nonexistent'", 1 },
+		{ "cp x:/a /tmp", { { OPEN_X, "{\"error\":\"there is no box\",\"why\":\"no-such-box\"}", NULL } }, "",
+		  "cubby: there is no box\n", 1 },
+		{ "cp /etc/passwd x:/a", { { OPEN_X, "{\"ok\":true}", NULL } }, "", "sent no connection to box 'x'", 1 },
 		{ "top", { { "{\"v\":1,\"op\":\"top\"}",
 			     "{\"ok\":true,\"boxes\":[{\"id\":\"i\",\"name\":\"x\",\"state\":\"running\",\"usage\":{\"cpu_us\":1000000,"
 			     "\"memory\":1048576,\"pids\":2}}]}", NULL },
@@ -481,7 +490,6 @@ static void a_bad_daemon_is_an_error(void **state)
 		check_play(&plays[i]);
 }
 
-#define OPEN_X "{\"v\":1,\"op\":\"open\",\"box\":\"x\"}"
 #define OPENED "{\"ok\":true,\"user\":\"agent\",\"workdir\":\"/w\",\"env\":[\"B=box\"],\"mark\":5}"
 #define WHY_X "{\"v\":1,\"op\":\"why\",\"box\":\"x\",\"mark\":5}"
 #define NO_WHY "{\"ok\":true,\"end\":null}"
@@ -493,8 +501,8 @@ static void statuses_pass_through(void **state)
 	static const struct act killed = { .exit = { .kind = BOX_SIGNALED, .status = SIGKILL } };
 	static const struct act term = { .exit = { .kind = BOX_SIGNALED, .status = SIGTERM } };
 	static const struct act slow = { .exit = { .kind = BOX_TIMED_OUT } };
-	static const struct act missing = { .exit = { .kind = BOX_NOT_STARTED, .status = ENOENT, .text = "no such file" } };
-	static const struct act plain = { .exit = { .kind = BOX_NOT_STARTED, .status = EACCES, .text = "not executable" } };
+	static const struct act missing = { .exit = { .kind = BOX_NOT_STARTED, .status = ENOENT, .text = "cannot run 'c': no such file" } };
+	static const struct act plain = { .exit = { .kind = BOX_NOT_STARTED, .status = EACCES, } };
 	static const struct act full = { .exit = { .kind = BOX_NOT_STARTED, .status = EAGAIN, .text = "no process" } };
 	static const struct act lost = { .lost = true };
 	static const struct act refused = { .fail = true };
@@ -511,7 +519,7 @@ static void statuses_pass_through(void **state)
 		  "", "cubby: box 'x': the disk is full\n", 7 },
 		{ "exec --timeout 3s x c", { { OPEN_X, OPENED, &slow } }, "", "'c' was ended after 3s\n", 124 },
 		{ "exec x c", { { OPEN_X, OPENED, &missing }, { WHY_X, NO_WHY, NULL } }, "", "cannot run 'c': no such file\n", 127 },
-		{ "exec x c", { { OPEN_X, OPENED, &plain }, { WHY_X, NO_WHY, NULL } }, "", "cannot run 'c': not executable\n", 126 },
+		{ "exec x c", { { OPEN_X, OPENED, &plain }, { WHY_X, NO_WHY, NULL } }, "", "cannot run 'c': Permission denied\n", 126 },
 		{ "exec x c", { { OPEN_X, OPENED, &full }, { WHY_X, "{\"ok\":true,\"end\":\"pids\",\"text\":\"too many processes\"}", NULL } },
 		  "", "too many processes\n", 125 },
 		{ "exec x c", { { OPEN_X, OPENED, &lost }, { WHY_X, "{\"ok\":true,\"end\":\"removed\",\"text\":\"it was removed\"}", NULL } },
