@@ -242,7 +242,8 @@ static void chown_tree(const char *dir, uid_t uid, unsigned depth)
 
 		if (strcmp(ent->d_name, ".") == 0 || strcmp(ent->d_name, "..") == 0)
 			continue;
-		snprintf(sub, sizeof(sub), "%s/%s", dir, ent->d_name);
+		if (snprintf(sub, sizeof(sub), "%s/%s", dir, ent->d_name) >= (int)sizeof(sub))
+			continue;
 		if (ent->d_type == DT_DIR && depth < 3)
 			chown_tree(sub, uid, depth + 1);
 		else
