@@ -232,10 +232,10 @@ tiny_root() {
 # need_template tiny: the template, made from TINY; ends the file when that fails.
 need_template() {
 	tiny_root || { t "the tiny root file system is made"; fail "bench/tiny-root failed"; exit 0; }
-	call cubby template create "$1" --from "dir:$TINY"
+	call cubby template create "$1" "dir:$TINY"
 	[[ $STATUS == 0 ]] && return 0
 	t "template $1 is made"
-	fail "cubby template create $1 --from dir:$TINY: status $STATUS"
+	fail "cubby template create $1 dir:$TINY: status $STATUS"
 	_show
 	exit 0
 }
@@ -243,19 +243,38 @@ need_template() {
 # field BOX JQ: of `cubby info --json BOX`.
 field() { cubby info --json "$1" </dev/null | jq -r "$2"; }
 
-daemon_pid() { cubby version --json </dev/null 2>/dev/null | jq -r '.daemon.pid // empty'; }
+# daemon_pids: of the lab's daemons; nobody else's can be seen from here.
+daemon_pids() {
+	local d
+	for d in /proc/[0-9]*; do
+		[[ $(cat "$d/comm" 2>/dev/null) == cubbyd ]] && echo "${d#/proc/}"
+	done
+	return 0
+}
+
+# daemon_stop [SIGNAL]: end the daemon (TERM), and wait until it is gone. Its boxes go on.
+daemon_stop() {
+	local i pid pids
+	pids=$(daemon_pids)
+	for pid in $pids; do kill -s "${1-TERM}" "$pid" 2>/dev/null; done
+	for ((i = 0; i < 500; i++)); do
+		[[ -z $(daemon_pids) ]] && return 0
+		sleep 0.01
+	done
+	return 1
+}
 
 # box_end: remove every box of the file's daemon, and end it. Called at the end of the file.
 box_end() {
 	local names
 	command -v cubby >/dev/null || return 0
 	[[ -S $CUBBY_RUN_DIR/cubbyd.sock ]] || return 0
-	names=$(timeout 20 cubby ls --json </dev/null 2>/dev/null | jq -r '.boxes[].name') || names=
+	names=$(timeout 20 cubby ls --names </dev/null 2>/dev/null) || names=''
 	if [[ -n $names ]]; then
 		# shellcheck disable=SC2086
 		timeout 60 cubby rm --force $names </dev/null >/dev/null 2>&1
 	fi
-	timeout 20 cubby daemon stop </dev/null >/dev/null 2>&1
+	daemon_stop
 }
 
 _at_exit() {

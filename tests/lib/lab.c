@@ -372,7 +372,9 @@ static void world_make(enum as as, const char *const *binds, unsigned nbinds)
 	must(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "making the mounts private");
 	must(unshare(CLONE_NEWCGROUP) == 0, "a cgroup namespace");
 	for (unsigned i = 0; i < ngroups; i++) {
-		must(mount(groups[i].dir, groups[i].mount, NULL, MS_BIND, NULL) == 0, groups[i].dir);
+		/* In the place of the whole, not on top of it: one hierarchy, one mount, as in a container. */
+		must(mount(groups[i].dir, lab, NULL, MS_BIND, NULL) == 0 && umount2(groups[i].mount, MNT_DETACH) == 0 &&
+		     mount(lab, groups[i].mount, NULL, MS_MOVE, NULL) == 0, groups[i].dir);
 		if (groups[i].v2) {
 			static const char *const controllers[] = { "+memory", "+pids", "+cpu", "+io" };
 
