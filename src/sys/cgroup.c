@@ -75,9 +75,14 @@ static bool own_path(const char *text, const char *ctl, char *ret, size_t n)
 	return false;
 }
 
-/* Mount points and roots with a blank or so in them are written with octal escapes: such a mount is passed over. */
+/*
+ * The last mount of a hierarchy: it may cover an earlier one at the same place. Mount points and roots with a blank or
+ * so in them are written with octal escapes: such a mount is passed over.
+ */
 static bool find_mount(const char *text, const char *type, const char *ctl, char *ret_root, char *ret_at, size_t n)
 {
+	bool found = false;
+
 	for (const char *line = text; *line;) {
 		const char *end = strchrnul(line, '\n');
 		char buf[1024], root[512], at[512], fs[64], opts[256];
@@ -90,11 +95,12 @@ static bool find_mount(const char *text, const char *type, const char *ctl, char
 			if (tail && sscanf(buf, "%*s %*s %*s %511s %511s", root, at) == 2 &&
 			    sscanf(tail, " - %63s %*s %255s", fs, opts) == 2 && strcmp(fs, type) == 0 && !strchr(at, '\\') &&
 			    !strchr(root, '\\') && (!*ctl || has_word(opts, ctl, ",")))
-				return (size_t)snprintf(ret_root, n, "%s", root) < n && (size_t)snprintf(ret_at, n, "%s", at) < n;
+				found = (size_t)snprintf(ret_root, n, "%s", root) < n &&
+					(size_t)snprintf(ret_at, n, "%s", at) < n;
 		}
 		line = *end ? end + 1 : end;
 	}
-	return false;
+	return found;
 }
 
 /* Where the caller's group is in the file system, if what is mounted shows it. */
