@@ -274,7 +274,7 @@ static int source_check(const char *source, int from_fd, struct err *e)
 }
 
 /* Nothing else of this name may be there or be coming. Removes what dead and failed builds of it left. */
-static int name_claim(struct template_store *s, const char *name, struct err *e)
+static int name_claim(struct template_store *s, const char *name, bool replace, struct err *e)
 {
 	int fd = openat(s->building_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -285,7 +285,7 @@ static int name_claim(struct template_store *s, const char *name, struct err *e)
 		fd_close(&fd);
 		return err_set(e, -errno, "cannot list the builds");
 	}
-	if (template_exists(s, name)) {
+	if (!replace && template_exists(s, name)) {
 		(void)closedir(d);
 		return err_why(e, WHY_EXISTS, -EEXIST, "there is a template '%s' already; remove it first with: cubby template rm %s", name,
 			       name);
@@ -356,13 +356,13 @@ static void build_close(struct build *b)
 	fd_close(&b->host_fd);
 }
 
-int template_build_start(struct template_store *s, const char *name, const char *source, int from_fd,
-			 const struct template_who *who, uint64_t limit_ms, struct template_build *ret, struct err *e)
+static int build_start(struct template_store *s, const char *name, const char *source, int from_fd, const struct template_who *who,
+		       uint64_t limit_ms, bool replace, struct template_build *ret, struct err *e)
 {
 	struct build b = { .ids = s->ids, .dir_fd = FD_NONE, .root_fd = FD_NONE, .log_fd = FD_NONE, .progress_fd = FD_NONE,
 			   .from_fd = from_fd, .host_fd = FD_NONE, .host_root = s->host_root, .source = source, .who = who,
 			   .parts = BUF_INIT(TEMPLATE_META_MAX / 2), .started_ms = now_ms() };
-	struct template_build made = { .pidfd = FD_NONE };
+	struct template_build made = { .pidfd = FD_NONE, .replace = replace };
 	OWN_FD lock_fd = FD_NONE, self_fd = FD_NONE;
 	int r;
 
@@ -370,7 +370,7 @@ int template_build_start(struct template_store *s, const char *name, const char 
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%s' can't be the name of a template: " NAME_RULE, name);
 	r = source_check(source, from_fd, e);
 	if (r == 0)
-		r = name_claim(s, name, e);
+		r = name_claim(s, name, replace, e);
 	if (r < 0)
 		return r;
 	(void)snprintf(made.name, sizeof(made.name), "%s", name);
@@ -405,6 +405,17 @@ int template_build_start(struct template_store *s, const char *name, const char 
 	made.deadline_ms = limit_ms ? b.started_ms + limit_ms : 0;
 	*ret = made;
 	return 0;
+}
+
+int template_build_start(struct template_store *s, const char *name, const char *source, int from_fd,
+			 const struct template_who *who, uint64_t limit_ms, struct template_build *ret, struct err *e)
+{
+	return build_start(s, name, source, from_fd, who, limit_ms, false, ret, e);
+}
+
+int template_host_rebuild(struct template_store *s, uint64_t limit_ms, struct template_build *ret, struct err *e)
+{
+	return build_start(s, "host", "host", FD_NONE, NULL, limit_ms, true, ret, e);
 }
 
 static const char *entry_of(const struct template_build *b)
@@ -481,6 +492,34 @@ static int ended_badly(struct template_store *s, struct template_build *b, const
 		       si->si_status, strsignal(si->si_status));
 }
 
+/* From building/ to templates/, in one step. */
+static int publish(struct template_store *s, struct template_build *b, struct err *e)
+{
+	OWN_FD dir_fd = tree_open(s->building_fd, entry_of(b), O_RDONLY | O_DIRECTORY);
+
+	if (dir_fd < 0)
+		return err_set(e, dir_fd, "cannot publish the template '%s'", b->name);
+	(void)unlinkat(dir_fd, "progress", 0);
+	(void)unlinkat(dir_fd, "state.json", 0);
+	(void)unlinkat(dir_fd, "lock", 0);
+	if (!template_exists(s, b->name)) {
+		/* What a removal that was cut short left. A complete one stops the rename. */
+		(void)tree_remove(s->templates_fd, b->name, NULL);
+	} else if (b->replace) {
+		/*
+		 * Exchanged, so that there is one at every moment. The old one then gets the name of the build, which a sweep
+		 * leaves alone: boxes that run on it still look things up there.
+		 */
+		if (renameat2(s->building_fd, entry_of(b), s->templates_fd, b->name, RENAME_EXCHANGE) < 0 ||
+		    renameat2(s->building_fd, entry_of(b), s->templates_fd, entry_of(b), RENAME_NOREPLACE) < 0)
+			return err_set(e, -errno, "cannot publish the template '%s'", b->name);
+		return 0;
+	}
+	if (renameat2(s->building_fd, entry_of(b), s->templates_fd, b->name, RENAME_NOREPLACE) < 0)
+		return err_set(e, -errno, "cannot publish the template '%s'", b->name);
+	return 0;
+}
+
 int template_build_finish(struct template_store *s, struct template_build *b, struct err *e)
 {
 	struct err mine = ERR_INIT;
@@ -499,18 +538,8 @@ int template_build_finish(struct template_store *s, struct template_build *b, st
 			    b->name);
 	else if (si.si_code != CLD_EXITED || si.si_status != 0)
 		r = ended_badly(s, b, &si, &mine);
-	if (r == 0) {
-		OWN_FD dir_fd = tree_open(s->building_fd, entry_of(b), O_RDONLY | O_DIRECTORY);
-
-		(void)unlinkat(dir_fd, "progress", 0);
-		(void)unlinkat(dir_fd, "state.json", 0);
-		(void)unlinkat(dir_fd, "lock", 0);
-		/* What a removal that was cut short left. A complete one stops the rename. */
-		if (!template_exists(s, b->name))
-			(void)tree_remove(s->templates_fd, b->name, NULL);
-		if (renameat2(s->building_fd, entry_of(b), s->templates_fd, b->name, RENAME_NOREPLACE) < 0)
-			r = err_set(&mine, -errno, "cannot publish the template '%s'", b->name);
-	}
+	if (r == 0)
+		r = publish(s, b, &mine);
 	if (r < 0) {
 		keep_log(s, b, &mine);
 		return err_why(e, mine.why, r, "%s", mine.text);

@@ -237,7 +237,7 @@ static int sources_write(struct build *b, const struct mirrors *m, const char *s
 /* What mmdebstrap said, as far as it tells why it failed. */
 struct said {
 	bool no_release, no_network, no_space, no_key;
-	char last_error[300];
+	char last_error[300], network[200];
 	unsigned unpacked, set_up;
 };
 
@@ -259,8 +259,10 @@ static void heard(struct build *b, struct said *s, const char *line)
 	if (strstr(line, "does not have a Release file") || strstr(line, "404  Not Found"))
 		s->no_release = true;
 	for (size_t i = 0; i < sizeof(network) / sizeof(network[0]); i++)
-		if (strstr(line, network[i]))
+		if (strstr(line, network[i])) {
 			s->no_network = true;
+			(void)snprintf(s->network, sizeof(s->network), "%s", line + strspn(line, " WE:"));
+		}
 	if (strstr(line, "No space left on device") || strstr(line, "don't have enough free space"))
 		s->no_space = true;
 	if (strstr(line, "NO_PUBKEY") || strstr(line, "is not signed"))
@@ -389,6 +391,9 @@ static int start(struct build *b, const char *suite, const char *target, const c
 
 	if (b->ids == TEMPLATE_IDS_ROOTLESS) {
 		args.flags |= CLONE_NEWUSER;
+		/* The /proc of our own pid namespace: in the host's one, the child has another number. */
+		if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+			return err_set(e, -errno, "cannot mount /proc for the build; this host hides parts of it, so run the daemon as root");
 		if (pipe2(go, O_CLOEXEC) < 0)
 			return err_set(e, -errno, "cannot start mmdebstrap");
 	}
@@ -428,7 +433,7 @@ static int why_failed(const struct said *s, const char *suite, int status, struc
 			       "directory");
 	if (s->no_network)
 		return err_why(e, WHY_UNSUPPORTED, -EHOSTUNREACH, "the Debian mirror can't be reached (%.200s); look at /etc/apt/sources.list "
-			       "and at the network of this host", s->last_error);
+			       "and at the network of this host", s->network);
 	if (s->no_release) {
 		const char *near = nearest_word(suite, suites, sizeof(suites) / sizeof(suites[0]));
 

@@ -27,6 +27,7 @@
 #define MASK_MAX 200000u	/* hidden things of one part; more are an error */
 #define MASK_MS 60000u
 #define ETC_DEPTH 16
+#define RULES_VERSION 1u	/* count on when what is let in or hidden changes: then every older template is stale */
 
 /* Names below /etc that are let in: the path of a file, or of a directory with all of its readable content. */
 static const char *const etc_rules[] = {
@@ -95,7 +96,7 @@ uint64_t host_stamp(int host_fd)
 		"usr/local/etc", "opt", "var/lib/dpkg/status", "var/lib/rpm", "usr/lib/sysimage/rpm", "var/lib/pacman/local",
 		"lib/apk/db/installed", "bin", "sbin", "lib", "lib32", "lib64",
 	};
-	uint64_t h = 0xcbf29ce484222325u;
+	uint64_t h = 0xcbf29ce484222325u + RULES_VERSION;
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		stamp_add(&h, host_fd, others[i]);

@@ -486,3 +486,22 @@ int template_sweep(struct template_store *s, struct err *e)
 	names_done(&building);
 	return failed ? failed : removed;
 }
+
+int template_host_prune(struct template_store *s, struct err *e)
+{
+	struct names old;
+	int removed = 0, failed = 0;
+
+	names_read(s->templates_fd, true, &old);
+	for (size_t i = 0; i < old.n; i++) {
+		int r;
+
+		if (strncmp(old.list[i], "host.", 5) != 0)
+			continue;
+		r = tree_remove(s->templates_fd, old.list[i], failed ? NULL : e);
+		removed += r == 0;
+		failed = failed ? failed : r;
+	}
+	names_done(&old);
+	return failed ? failed : removed;
+}

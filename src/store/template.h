@@ -68,10 +68,18 @@ struct template_build {
 	pid_t pid;
 	int pidfd;		/* owned; readable when the build has ended */
 	uint64_t deadline_ms;	/* CLOCK_MONOTONIC; 0: none */
+	bool replace;		/* made by template_host_rebuild() */
 };
 int template_build_start(struct template_store *s, const char *name, const char *source, int from_fd,
 			 const struct template_who *who, uint64_t limit_ms, struct template_build *ret,
 			 struct err *e);
+/*
+ * Build "host" anew although it exists. Until template_build_finish() boxes start from the old one; then the new one takes its
+ * place in one step, and the old one stays on disk for the boxes that run on it (templates/host.XXXXXXXX, in no list).
+ */
+int template_host_rebuild(struct template_store *s, uint64_t limit_ms, struct template_build *ret, struct err *e);
+/* Remove replaced "host" templates. Only when no box that was started from "host" is running. Returns how many. */
+int template_host_prune(struct template_store *s, struct err *e);
 /*
  * After the pidfd became readable (or at the deadline, which makes it a cancel with WHY_TIMEOUT): reap, publish or say
  * why not. Removes what a failed build left, but keeps its log. Closes the pidfd.

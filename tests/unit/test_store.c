@@ -144,6 +144,23 @@ static void only_failed_left(const char *name)
 	(void)closedir(d);
 }
 
+static unsigned listed(const char *name, const char *as)
+{
+	OWN_BUF b = BUF_INIT(1u << 20);
+	OWN_JSON doc = { 0 };
+	struct json_out o;
+	unsigned n = 0;
+
+	json_out_init(&o, &b);
+	json_put_arr(&o, NULL);
+	assert_int_equal(template_list(store, &o, NULL), 0);
+	json_end_arr(&o);
+	assert_int_equal(json_parse(b.data, b.len, &doc, NULL), 0);
+	for (const struct json *j = doc.root->child; j; j = j->next)
+		n += strcmp(json_str(j, "name", ""), name) == 0 && strcmp(json_str(j, "state", ""), as) == 0;
+	return n;
+}
+
 /* The host */
 
 #define SECRET "MARKER-of-a-secret"
@@ -430,6 +447,37 @@ static void host_knows_when_it_is_stale(void **state)
 	assert_true(template_host_stale(store));
 }
 
+static void host_is_replaced_below_running_boxes(void **state)
+{
+	struct template_build b;
+	struct err e = ERR_INIT;
+	OWN_FD old = FD_NONE;
+	char text[64];
+
+	need_root();
+	make_host();
+	if (build("host", "host", FD_NONE, NULL, &e) < 0)
+		fail_msg("%s", e.text);
+	old = openat(top_fd, ROOT "etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(unlinkat(top_fd, "host/etc/nsswitch.conf", 0), 0);
+	put("host/etc/nsswitch.conf", 0644, "newer\n");
+	assert_int_equal(build("host", "host", FD_NONE, NULL, &e), -EEXIST);
+	assert_int_equal(template_host_rebuild(store, PATIENCE_MS, &b, &e), 0);
+	assert_true(template_exists(store, "host"));
+	assert_int_equal(finish(&b, &e), 0);
+	read_text(ROOT "etc/nsswitch.conf", text, sizeof(text));
+	assert_string_equal(text, "newer\n");
+	/* A box that runs on the old one still finds what it had, also after a restart of the daemon. */
+	assert_int_equal(template_sweep(store, &e), 0);
+	assert_true(file_read_small(old, "nsswitch.conf", text, sizeof(text)) > 0);
+	assert_string_equal(text, TOOL "\n");
+	assert_int_equal(listed("host", "ready"), 1);
+	only_failed_left("none");
+	assert_int_equal(template_host_prune(store, &e), 1);
+	assert_int_equal(file_read_small(old, "nsswitch.conf", text, sizeof(text)), -ENOENT);
+	assert_true(template_exists(store, "host"));
+}
+
 /* Names and states */
 
 static void unknown_names_get_help(void **state)
@@ -509,6 +557,44 @@ static void ids_on_disk(void **state)
 	assert_int_equal(template_disk_id(TEMPLATE_IDS_ROOTLESS, 1000), 0);
 	assert_int_equal(template_disk_id(TEMPLATE_IDS_ROOTLESS, 1001), 1001);
 	assert_int_equal(template_disk_id(TEMPLATE_IDS_ONE, 1000), 0);
+}
+
+static void secrets_are_taken_out_of_texts(void **state)
+{
+	static const struct { const char *path, *before, *after; } cases[] = {
+		{ "apt/sources.list", "deb http://u:p@h/d s main\n", "deb http://h/d s main\n" },
+		{ "apt/sources.list", "deb http://u:p@a@h/d s main\n", "deb http://h/d s main\n" },
+		{ "apt/sources.list", "deb http://h/d@x s main\n", "deb http://h/d@x s main\n" },
+		{ "apt/apt.conf.d/p", "Proxy \"http://u:p@h:1\";", "Proxy \"http://h:1\";" },
+		{ "apt/x", "://", "://" }, { "apt/x", "://@", "://" }, { "apt/x", "", "" },
+		{ "apt/x", "a://u@h b://v@i", "a://h b://i" },
+		{ "profile.d/x.sh", "export A_TOKEN=1\nB=2\n", ":\nB=2\n" }, { "profile.d/x.sh", "my_secret=1", ":\n" },
+		{ "profile.d/x.fish", "set -x API_KEY 1\n", ":\n" }, { "profile.d/x.sh", "echo token\n", "echo token\n" },
+		{ "pam.d/common-password", "password requisite pam_unix.so\n", "password requisite pam_unix.so\n" },
+		{ "login.defs", "PASS_MAX_DAYS 99\n", "PASS_MAX_DAYS 99\n" },
+		{ "ssl/x.pem", "-----BEGIN PRIVATE KEY-----\n", NULL }, { "npmrc", "//r/:_authToken=x\n", NULL },
+		{ "npmrc", "; _authToken is not set\nregistry=http://r/\n", "; _authToken is not set\nregistry=http://r/\n" },
+		{ "ssl/x.pem", "-----BEGIN CERTIFICATE-----\n", "-----BEGIN CERTIFICATE-----\n" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		OWN_BUF b = BUF_INIT(4096);
+		int r;
+
+		assert_int_equal(buf_puts(&b, cases[i].before), 0);
+		r = secret_filter(cases[i].path, &b);
+		if (!cases[i].after) {
+			assert_int_equal(r, -EPERM);
+			continue;
+		}
+		assert_int_equal(r, 0);
+		assert_int_equal(b.len, strlen(cases[i].after));
+		assert_string_equal(b.data ? b.data : "", cases[i].after);
+	}
+	assert_true(secret_name("id_ed25519"));
+	assert_true(secret_name("auth.conf"));
+	assert_false(secret_name("common-password"));
+	assert_false(secret_name("ca-certificates.crt"));
 }
 
 /* Directories */
@@ -836,23 +922,6 @@ static void what_is_no_archive_is_refused(void **state)
 
 /* Builds that take their time: an archive that comes through a pipe, and doesn't come. */
 
-static unsigned listed(const char *name, const char *as)
-{
-	OWN_BUF b = BUF_INIT(1u << 20);
-	OWN_JSON doc = { 0 };
-	struct json_out o;
-	unsigned n = 0;
-
-	json_out_init(&o, &b);
-	json_put_arr(&o, NULL);
-	assert_int_equal(template_list(store, &o, NULL), 0);
-	json_end_arr(&o);
-	assert_int_equal(json_parse(b.data, b.len, &doc, NULL), 0);
-	for (const struct json *j = doc.root->child; j; j = j->next)
-		n += strcmp(json_str(j, "name", ""), name) == 0 && strcmp(json_str(j, "state", ""), as) == 0;
-	return n;
-}
-
 static void a_build_can_be_cancelled(void **state)
 {
 	struct template_build b, other;
@@ -1087,6 +1156,37 @@ static void a_real_debian(void **state)
 	assert_false(there("state/templates/debian/root/dev/null"));
 }
 
+static int no_network_child(void)
+{
+	struct err e = ERR_INIT;
+	int r;
+
+	if (unshare(CLONE_NEWNET) < 0)
+		return 77;
+	r = build("x", "debian:bookworm", FD_NONE, NULL, &e);
+	if (r == -ENOENT && strstr(e.text, "mmdebstrap is not installed"))
+		return 77;
+	print_message("# without a network: %s\n", e.text);
+	return r == -EHOSTUNREACH && strstr(e.text, "mirror") && !template_exists(store, "x") ? 0 : 1;
+}
+
+static void an_unreachable_mirror_is_named(void **state)
+{
+	int status;
+	pid_t pid;
+
+	need_root();
+	pid = fork();
+	if (pid == 0)
+		_exit(no_network_child());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip_because("mmdebstrap is not installed, or no network namespace can be made");
+	assert_int_equal(WEXITSTATUS(status), 0);
+	only_failed_left("x");
+}
+
 static void an_unknown_suite_is_named(void **state)
 {
 	struct err e = ERR_INIT;
@@ -1134,6 +1234,8 @@ int main(void)
 		T(host_shows_tools_and_no_secrets),
 		T(host_accounts_are_the_systems),
 		T(host_knows_when_it_is_stale),
+		T(host_is_replaced_below_running_boxes),
+		T(secrets_are_taken_out_of_texts),
 		T(unknown_names_get_help),
 		T(wrong_names_and_sources_are_refused),
 		T(a_damaged_description_is_an_error),
@@ -1153,6 +1255,7 @@ int main(void)
 		T(a_sweep_removes_what_is_half_there),
 		T(a_full_disk_leaves_nothing_half_made),
 		T(a_state_directory_of_others_is_refused),
+		T(an_unreachable_mirror_is_named),
 		T(an_unknown_suite_is_named),
 		T(a_real_debian),
 	};
