@@ -31,7 +31,7 @@ static uint32_t draw(uint32_t below)
 /* The input in a buffer of exactly its size, so that the sanitizer sees one byte too far. */
 static void run_one(const uint8_t *data, size_t n)
 {
-	uint8_t *copy = malloc(n ? n : 1);
+	uint8_t *copy = calloc(1, n ? n : 1);
 
 	if (!copy)
 		abort();
