@@ -521,6 +521,8 @@ void json_put_raw(struct json_out *o, const char *key, const char *json, size_t 
 
 void json_put_value(struct json_out *o, const char *key, const struct json *val)
 {
+	char number[32];
+
 	switch (val->type) {
 	case JSON_NULL:
 		json_put_null(o, key);
@@ -533,7 +535,9 @@ void json_put_value(struct json_out *o, const char *key, const struct json *val)
 		break;
 	case JSON_REAL:
 		lead(o, key);
-		(void)buf_printf(o->to, "%.17g", val->real);
+		(void)snprintf(number, sizeof(number), "%.17g", val->real);
+		/* "100" would be read as an integer again, which 1e2 is not. */
+		(void)buf_printf(o->to, "%s%s", number, strpbrk(number, ".e") ? "" : ".0");
 		break;
 	case JSON_STRING:
 		json_put_str(o, key, val->str);
