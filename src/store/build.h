@@ -75,6 +75,8 @@ int place_link(const struct build *b, int dir_fd, const char *path, const char *
 int place_owner(const struct build *b, int dir_fd, const char *name, uint32_t uid, uint32_t gid);
 /* A whole regular file below dir_fd into buf, no link followed. -E2BIG over the buffer's maximum; -EINVAL: not a file. */
 int place_read(int dir_fd, const char *path, struct buf *to);
+/* -ENOSPC when the disk is nearly full: what is copied for somebody stops before it fills the disk for everybody. */
+int place_space(int dir_fd, struct err *e);
 /* All the bytes of from to to, holes kept. Returns the bytes or a negative errno. */
 int64_t place_copy(int from, int to);
 

@@ -37,7 +37,7 @@ struct copy {
 	char path[PATH_MAX];
 	struct link_seen *links;	/* files with several names: an open-addressing table */
 	size_t nlinks;
-	uint64_t files, bytes, skipped;
+	uint64_t files, bytes, shown, skipped;
 	struct err *e;
 };
 
@@ -223,8 +223,13 @@ static int copy_entry(const struct tree_entry *t, void *arg)
 		}
 		return 1;
 	}
-	if (++c->files % 2048 == 0)
+	if (++c->files % 2048 == 0 || c->bytes - c->shown > (64u << 20)) {
+		c->shown = c->bytes;
 		build_at(c->b, "copying, %llu files, %llu MiB", (unsigned long long)c->files, (unsigned long long)(c->bytes >> 20));
+		r = place_space(c->b->root_fd, c->e);
+		if (r < 0)
+			return r;
+	}
 	if (unpack_limits.files && c->files > unpack_limits.files)
 		return err_why(c->e, WHY_LIMIT, -E2BIG, "%s has more than %llu files", c->b->source + 4,
 			       (unsigned long long)unpack_limits.files);

@@ -44,7 +44,7 @@ static const char *const etc_rules[] = {
 	"openmpi", "gtk-*", "gss/mech.d", "gprofng.rc", "gdb", "mke2fs.conf", "netconfig", "wgetrc", "screenrc", "tmux.conf",
 	"npmrc", "pip.conf", "gitconfig", "fpc*", "gnucobol", "ImageMagick*", "adduser.conf", "deluser.conf", "bindresvport.blacklist",
 	"sysctl.conf", "environment.d", "ucf.conf", "update-motd.d", "X11/app-defaults", "X11/fonts", "kernel-img.conf",
-	"opt", "dnf", "yum.repos.d", "rpm", "pacman.d", "pacman.conf", "apk/repositories", "apk/keys", "apk/arch", "zypp/repos.d",
+	"dnf", "yum.repos.d", "rpm", "pacman.d", "pacman.conf", "apk/repositories", "apk/keys", "apk/arch", "zypp/repos.d",
 };
 
 static const struct skeleton {

@@ -5,11 +5,24 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "store/tree.h"
+
+#define FREE_PERCENT 2	/* of a disk that stay free */
+
+int place_space(int dir_fd, struct err *e)
+{
+	struct statvfs v;
+
+	if (fstatvfs(dir_fd, &v) == 0 && v.f_blocks && v.f_bavail < v.f_blocks / 100 * FREE_PERCENT)
+		return err_why(e, WHY_NO_SPACE, -ENOSPC, "the disk of the state directory is full but for %d%%: remove something, or choose "
+			       "another state directory", FREE_PERCENT);
+	return 0;
+}
 
 uint32_t template_disk_id(uint32_t ids, uint32_t canonical)
 {
@@ -30,6 +43,8 @@ int place_owner(const struct build *b, int dir_fd, const char *name, uint32_t ui
 	uid_t u = template_disk_id(b->ids, uid);
 	gid_t g = template_disk_id(b->ids, gid);
 
+	if (b->ids == TEMPLATE_IDS_ONE)
+		return 0;	/* whoever makes it has it */
 	return fchownat(dir_fd, name, u, g, AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH)) < 0 ? -errno : 0;
 }
 

@@ -113,8 +113,9 @@ static bool is_one_of(const char *path, const char *const *patterns, size_t n)
 int secret_filter(const char *path, struct buf *text)
 {
 	static const char *const shell[] = { "profile", "profile.d/*", "bash*", "zsh/*", "fish/*", "default/*", "skel/*", "environment*",
-					     "security/*", "csh*" };
-	static const char *const tools[] = { "*npmrc", "pip.conf", "gitconfig", "wgetrc", "curlrc", "maven/*" };
+					     "security/*", "csh*", "R/*" };
+	static const char *const tools[] = { "*npmrc", "pip.conf", "gitconfig", "wgetrc", "curlrc", "maven/*", "gradle/*", "dnf/*", "yum.repos.d/*",
+					     "zypp/*", "pacman*" };
 	static const char *const signs[] = { "_auth", "_password", "password", "token", "extraheader", "secret" };
 
 	if (has(text, "PRIVATE KEY-----") || has(text, "PRIVATE KEY BLOCK-----"))

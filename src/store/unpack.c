@@ -33,7 +33,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,7 +45,6 @@
 #define FILES_MAX 4000000ull
 #define DEPTH_MAX 128u
 #define MEMORY_MAX (1ull << 30)
-#define FREE_PERCENT 2		/* of the disk that stay free */
 #define NOTES_MAX 50		/* lines of the log about things left out */
 
 struct unpack {
@@ -156,8 +154,6 @@ static int parent_open(struct unpack *u, const char *path, const char **last, in
 
 static int space_check(struct unpack *u, uint64_t more)
 {
-	struct statvfs v;
-
 	u->bytes += more;
 	u->since_check += more;
 	if (u->bytes > u->max_bytes)
@@ -166,10 +162,7 @@ static int space_check(struct unpack *u, uint64_t more)
 		return 0;
 	u->since_check = 0;
 	build_at(u->b, "unpacking, %llu files, %llu MiB", (unsigned long long)u->files, (unsigned long long)(u->bytes >> 20));
-	if (fstatvfs(u->b->root_fd, &v) == 0 && v.f_bavail < v.f_blocks / 100 * FREE_PERCENT)
-		return err_why(u->e, WHY_NO_SPACE, -ENOSPC, "the disk of the state directory is full but for %d%%: remove something, or "
-			       "choose another state directory", FREE_PERCENT);
-	return 0;
+	return place_space(u->b->root_fd, u->e);
 }
 
 static int data_write(struct unpack *u, struct archive *a, struct archive_entry *ae, int fd, const char *path)

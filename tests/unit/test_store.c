@@ -620,8 +620,8 @@ static int tree_fd(void)
 static void a_directory_becomes_a_template(void **state)
 {
 	struct root_part parts[ENGINE_PARTS_MAX];
-	OWN_FD from = tree_fd();
-	OWN_FD sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	OWN_FD from = FD_NONE;
+	OWN_FD sock = FD_NONE;
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	struct err e = ERR_INIT;
 	struct stat a, b;
@@ -629,6 +629,8 @@ static void a_directory_becomes_a_template(void **state)
 	unsigned n;
 
 	need_root();
+	from = tree_fd();
+	sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(mkfifoat(top_fd, "tree/sub/fifo", 0600), 0);
 	path_in("tree/sub/sock", sun.sun_path, sizeof(sun.sun_path));
 	assert_int_equal(bind(sock, (struct sockaddr *)&sun, sizeof(sun)), 0);
@@ -665,10 +667,11 @@ static void a_directory_becomes_a_template(void **state)
 static void a_directory_is_read_as_its_client(void **state)
 {
 	const struct template_who nobody = { 65534, 65534 };
-	OWN_FD from = tree_fd();
+	OWN_FD from = FD_NONE;
 	struct err e = ERR_INIT;
 
 	need_root();
+	from = tree_fd();
 	assert_int_equal(fchmodat(top_fd, ".", 0755, 0), 0);
 	/* Readable: works, and what is the client's own becomes root's. */
 	assert_int_equal(fchownat(top_fd, "tree/bin/sh", 65534, 65534, 0), 0);
@@ -717,11 +720,12 @@ static void ids_of_a_daemon_without_root(void **state)
 {
 	struct template_store *other;
 	struct template_store *kept = store;
-	OWN_FD from = tree_fd();
+	OWN_FD from = FD_NONE;
 	struct err e = ERR_INIT;
 	char path[PATH_MAX];
 
 	need_root();
+	from = tree_fd();
 	path_in("state", path, sizeof(path));
 	assert_int_equal(template_store_open(path, TEMPLATE_IDS_ROOTLESS, &other, &e), 0);
 	store = other;
@@ -731,6 +735,51 @@ static void ids_of_a_daemon_without_root(void **state)
 	template_store_free(other);
 	assert_mode("state/templates/mine/root/bin/sh", 0755, 1, 1);
 	assert_mode("state/templates/mine/root/home/agent", 0755, 0, 0);
+}
+
+static int user_child(void)
+{
+	OWN_FD from = FD_NONE;
+	struct err e = ERR_INIT;
+	struct stat st;
+	int r;
+
+	if (fchdir(top_fd) < 0 || (geteuid() == 0 && (setgid(65534) < 0 || setuid(65534) < 0)))
+		return 77;
+	if (mkdir("own", 0700) < 0)
+		return 1;
+	if (template_store_open("own", TEMPLATE_IDS_ONE, &store, &e) < 0)
+		return 2;
+	from = openat(top_fd, "tree", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	r = build("mine", "dir:/tree", from, NULL, &e);
+	if (r < 0) {
+		print_message("# %s\n", e.text);
+		return 3;
+	}
+	if (fstatat(top_fd, "own/templates/mine/root/bin/sh", &st, 0) < 0 || st.st_uid != geteuid())
+		return 4;
+	/* What needs more than one id says so. */
+	if (build("debian", "debian", FD_NONE, NULL, &e) >= 0 || e.why != WHY_UNSUPPORTED || !strstr(e.text, "/etc/subuid"))
+		return 5;
+	if (template_remove(store, "mine", &e) < 0 || template_exists(store, "mine"))
+		return 6;
+	template_store_free(store);
+	return 0;
+}
+
+static void a_user_with_one_id_builds_too(void **state)
+{
+	OWN_FD from = tree_fd();
+	int status;
+	pid_t pid;
+
+	assert_int_equal(fchmod(top_fd, 0777), 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(user_child());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 /* Archives */
@@ -791,12 +840,13 @@ static void an_archive_becomes_a_template(void **state)
 		{ "twice", S_IFREG, "first", false, 0644 }, { "twice", S_IFREG, "second", false, 0644 },
 		{ "a//b/./c", S_IFREG, "x", false, 0644 },
 	};
-	OWN_FD from = tar_fd(items, N(items));
+	OWN_FD from = FD_NONE;
 	struct err e = ERR_INIT;
 	struct stat a, b;
 	char text[64];
 
 	need_root();
+	from = tar_fd(items, N(items));
 	if (build("mine", "tar:/a.tar", from, NULL, &e) < 0)
 		fail_msg("%s", e.text);
 	assert_mode("state/templates/mine/root", 0755, 0, 0);
@@ -1024,9 +1074,10 @@ static void a_failed_build_says_why_and_keeps_its_log(void **state)
 	char log[PATH_MAX], text[8192];
 	static const struct item bad[] = { { "../x", S_IFREG, "x", false, 0 } };
 	static const struct item good[] = { { "x", S_IFREG, "x", false, 0 } };
-	OWN_FD from = tar_fd(bad, 1);
+	OWN_FD from = FD_NONE;
 
 	need_root();
+	from = tar_fd(bad, 1);
 	assert_true(build("x", "tar:/a.tar", from, NULL, &e) < 0);
 	assert_int_equal(template_log_path(store, "x", log, sizeof(log), &e), 0);
 	assert_true(file_read_small(AT_FDCWD, log, text, sizeof(text)) > 0);
@@ -1099,12 +1150,13 @@ static int full_disk_child(void)
 
 static void a_full_disk_leaves_nothing_half_made(void **state)
 {
-	OWN_FD from = tree_fd();
+	OWN_FD from = FD_NONE;
 	OWN_MEM char *big = calloc(1, 1u << 20);
 	int status;
 	pid_t pid;
 
 	need_root();
+	from = tree_fd();
 	memset(big, 'b', (1u << 20) - 1);
 	put("tree/big", 0644, big);
 	dirs((const char *const[]){ "small", NULL });
@@ -1244,6 +1296,7 @@ int main(void)
 		T(a_directory_is_read_as_its_client),
 		T(a_root_whose_directories_are_links_is_refused),
 		T(ids_of_a_daemon_without_root),
+		T(a_user_with_one_id_builds_too),
 		T(an_archive_becomes_a_template),
 		T(hostile_archives_are_refused),
 		T(archives_have_limits),
