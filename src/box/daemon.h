@@ -142,7 +142,7 @@ struct daemon {
 	unsigned nconns;
 	struct build *builds;
 
-	struct loop_timer idle_exit, refill, orphans;
+	struct loop_timer idle_exit, refill, orphans, trim;
 	char pool_template[2 * NAME_MAX_LEN], pool_tz[64];
 	struct limits pool_limits;
 	uint64_t pool_used_at;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -84,6 +85,13 @@ static void unwatch(struct box *b)
 	loop_timer_stop(b->d->loop, &b->stop);
 }
 
+/* What hundreds of boxes needed is given back to the system, not kept for the next ones. */
+static void trim(void *arg)
+{
+	(void)arg;
+	(void)malloc_trim(0);
+}
+
 void box_free(struct box *b)
 {
 	struct daemon *d = b->d;
@@ -100,6 +108,7 @@ void box_free(struct box *b)
 	d->nboxes--;
 	spec_done(&b->spec);
 	free(b);
+	loop_timer_set(d->loop, &d->trim, 200, trim, d);
 	/* They find out that it is gone. */
 	while (q) {
 		struct req *next = q->next;
@@ -200,6 +209,9 @@ void box_release(struct box *b)
 	b->waiting = NULL;
 	b->waiting_tail = &b->waiting;
 	b->nwaiting = 0;
+	/* Its client went away meanwhile. Those who wait will find that the box is going, and then that it is gone. */
+	if (b->throw_away && !b->holder && !b->pooled)
+		box_discard(b);
 	while (q) {
 		struct req *next = q->next;
 

@@ -476,7 +476,7 @@ static void op_start(struct req *q)
 		return;
 	if (b->state == BOX_RUNNING)
 		answer_box(q, b);
-	else if (b->state == BOX_STOPPED)
+	else if (b->state == BOX_STOPPED && !b->throw_away)
 		bring_up(b, q, started);
 	else
 		fail(q, WHY_WRONG_STATE, -EAGAIN, "box '%s' is %s: %s", b->name, box_state_words[b->state],
