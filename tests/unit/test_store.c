@@ -769,10 +769,10 @@ static int user_child(void)
 
 static void a_user_with_one_id_builds_too(void **state)
 {
-	OWN_FD from = tree_fd();
-	int status;
+	int tree = tree_fd(), status;
 	pid_t pid;
 
+	fd_close(&tree);
 	assert_int_equal(fchmod(top_fd, 0777), 0);
 	pid = fork();
 	if (pid == 0)
