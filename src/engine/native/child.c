@@ -154,11 +154,11 @@ static bool no_more_userns(void)
 static bool make_proc(struct child *c)
 {
 	static const char *const files[] = {
-		"proc/kcore", "proc/keys", "proc/key-users", "proc/timer_list", "proc/sched_debug", "proc/sysrq-trigger",
-		"proc/latency_stats", "proc/timer_stats", "proc/interrupts", "proc/kallsyms", "proc/kmsg",
+		"proc/kcore", "proc/keys", "proc/key-users", "proc/timer_list", "proc/sched_debug", "proc/latency_stats",
+		"proc/timer_stats", "proc/interrupts", "proc/kallsyms", "proc/kmsg",
 	};
 	static const char *const dirs[] = { "proc/acpi", "proc/scsi", "proc/asound" };
-	static const char *const fixed[] = { "proc/bus", "proc/fs", "proc/irq", "proc/sys" };
+	static const char *const fixed[] = { "proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger" };
 
 	if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
 		return false;

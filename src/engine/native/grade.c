@@ -348,7 +348,7 @@ int native_probe(grade_fn *row, void *arg, struct err *e)
 		.limits = { .memory = 256 << 20, .pids = 64, .cpu_milli = 1000 },
 	};
 	char dir[PATH_MAX], box[PATH_MAX], layer[PATH_MAX], run_dir[PATH_MAX], name[PATH_MAX];
-	static const char *const left[] = { "box/work/0/work/incompat/volatile", "box/work/0/work/incompat", "box/work/0/work",
+	static const char *const left[] = { "box/work/0/work/incompat/volatile/dirty", "box/work/0/work/incompat/volatile", "box/work/0/work/incompat", "box/work/0/work",
 					    "box/work/0/index", "box/work/0", "box/work", "box/upper/0/proc", "box/upper/0/sys",
 					    "box/upper/0/dev", "box/upper/0/run", "box/upper/0", "box/upper", "box", "layer" };
 	struct box_run run = { .pidfd = FD_NONE };
@@ -397,7 +397,7 @@ int native_probe(grade_fn *row, void *arg, struct err *e)
 	}
 	for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
 		(void)snprintf(name, sizeof(name), "%.4000s/%s", dir, left[i]);
-		(void)rmdir(name);
+		(void)(strstr(name, "dirty") ? unlink(name) : rmdir(name));
 	}
 	(void)rmdir(dir);
 	return r;

@@ -105,7 +105,7 @@ int identity_write(const struct box_spec *s, int box_dir, bool fresh, uid_t root
 		return err_set(e, upper, "cannot open the box's disk");
 	if (*path && mkdirat(upper, path, 0755) == 0) {
 		/* As the layers have it: the merged directory shows what is on top. */
-		uid_t uid = s->parts[part].idmap ? st.st_uid : root_uid;
+		uid_t uid = s->parts[part].idmap && !native.rootless ? st.st_uid : root_uid;
 
 		if (fchmodat(upper, path, st.st_mode & 07777, 0) < 0 || (uid && fchownat(upper, path, uid, uid, AT_SYMLINK_NOFOLLOW) < 0))
 			return err_set(e, -errno, "cannot prepare the box's /etc");

@@ -43,6 +43,9 @@ enum { MARK_NESTING = 1, MARK_NO_SETID = 2, MARK_TIME_NS = 4, MARK_WEAKER = 8 };
 void native_mark(const char *id, unsigned marks);
 unsigned native_marks(const char *id);
 
+/* On a host without any cgroup: does a box of this id run? */
+bool native_noted(const char *id);
+
 /* ---- start.c, child.c ---- */
 
 /* What the child knows when it is born; it has a copy of its own (no CLONE_VM). */

@@ -305,6 +305,16 @@ static int note_find(const char *id, struct box_run *ret)
 	return 0;
 }
 
+bool native_noted(const char *id)
+{
+	struct box_run run;
+
+	if (!no_groups() || note_find(id, &run) < 0)
+		return false;
+	fd_close(&run.pidfd);
+	return true;
+}
+
 /* ---- the engine ---- */
 
 static int id_check(const char *id, struct err *e)

@@ -91,6 +91,16 @@ static int make_dir_at(int dir, const char *name, bool *ret_made)
 	return *ret_made || errno == EEXIST ? 0 : -errno;
 }
 
+static void drop_volatile(int box_dir, unsigned i)
+{
+	char name[64];
+
+	(void)snprintf(name, sizeof(name), "work/%u/work/incompat/volatile/dirty", i);
+	(void)unlinkat(box_dir, name, 0);
+	(void)snprintf(name, sizeof(name), "work/%u/work/incompat/volatile", i);
+	(void)unlinkat(box_dir, name, AT_REMOVEDIR);
+}
+
 /*
  * upper/N takes the mode and owner of the topmost layer's root: it is what the box sees. A box can't give these two back,
  * so they are set once, by the start that makes the directory.
@@ -111,8 +121,12 @@ static int make_upper(struct bringup *b, unsigned i, struct err *e)
 		r = make_dir_at(b->box_dir, upper, &made);
 	if (r < 0)
 		return err_set(e, r, "cannot make the writable part of '%s'", part->at);
-	if (!made)
+	if (!made) {
+		/* A volatile overlay that ended leaves this mark, so that nobody trusts it: whoever throws it away may. */
+		if (b->spec->throw_away)
+			drop_volatile(b->box_dir, i);
 		return 0;
+	}
 	b->made_upper |= 1u << i;
 	if (part->nlayers && stat(part->layers[0], &st) < 0)
 		return err_set(e, -errno, "cannot look at the layer '%s'", part->layers[0]);
@@ -170,8 +184,7 @@ static void drop_uppers(struct bringup *b)
 		}
 		(void)snprintf(name, sizeof(name), "upper/%u", i);
 		(void)unlinkat(b->box_dir, name, AT_REMOVEDIR);
-		(void)snprintf(name, sizeof(name), "work/%u/work/incompat/volatile", i);
-		(void)unlinkat(b->box_dir, name, AT_REMOVEDIR);
+		drop_volatile(b->box_dir, i);
 		(void)snprintf(name, sizeof(name), "work/%u/work/incompat", i);
 		(void)unlinkat(b->box_dir, name, AT_REMOVEDIR);
 		(void)snprintf(name, sizeof(name), "work/%u/work", i);
@@ -218,7 +231,7 @@ static int make_group(struct bringup *b, struct err *e)
 	int r;
 
 	/* Groups of this id in any hierarchy: the box runs, or died without being forgotten. */
-	if (cgroup_exists(&native.cg, b->spec->id))
+	if (cgroup_exists(&native.cg, b->spec->id) || native_noted(b->spec->id))
 		return err_why(e, WHY_BUSY, -EBUSY, "something of the box '%s' still runs: stop it first", b->spec->id);
 	b->made_cgroups = true;
 	r = cgroup_make_v2(&native.cg, b->spec->id, &b->cgroup, e);
@@ -518,9 +531,10 @@ static int wait_ready(struct bringup *b, struct err *e)
 
 static const struct step steps[] = {
 	{ "opening the box's directories", open_dirs, close_dirs },
+	/* First of what can be taken: a box that runs must not lose its socket to a second start. */
+	{ "making the box's cgroup", make_group, drop_groups },
 	{ "preparing the box's disk", make_uppers, drop_uppers },
 	{ "making the box's socket", make_socket, drop_socket },
-	{ "making the box's cgroup", make_group, drop_groups },
 	{ "making pipes", make_pipes, drop_pipes },
 	{ "starting the box's first process", give_birth, bury },
 	{ "giving the box its ids", give_ids, NULL },
