@@ -68,8 +68,67 @@ static void put_option_words(struct buf *to, const struct command *cmd)
 		}
 }
 
-/* case patterns of the options whose value is completed like this one's */
-static void bash_values(struct buf *to, const char *kind, const char *action)
+/*
+ * bash and zsh: one function that finds the command among the words, then what is wanted at the place of the cursor. The
+ * shells differ in how words are counted and in how an answer is given.
+ */
+struct dialect {
+	const char *begin;	/* up to the loop over the words */
+	const char *list;	/* offer a list; %s is the list */
+	const char *boxes, *templates, *files, *dirs, *places;
+	const char *options;	/* how a list of options is kept: before and after it */
+	const char *options_end;
+	const char *offer_options;
+	const char *letter;	/* of `args`, for place n */
+	const char *end;
+};
+
+#define BOXES "cubby ls --names --no-start 2>/dev/null"
+#define TEMPLATES "cubby template ls --names --no-start 2>/dev/null"
+#define BASH_WORDS(w) "COMPREPLY=($(compgen -W \"" w "\" -- \"$cur\"))"
+
+static const struct dialect dialect_bash = {
+	.begin = "# bash completion of cubby; made by `cubby help --completion bash`\n"
+		 "_cubby() {\n"
+		 "\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb='' opts='' args='' i w n=0\n"
+		 "\tCOMPREPLY=()\n"
+		 "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
+		 "\t\tw=${COMP_WORDS[i]}\n",
+	.list = BASH_WORDS("%s"),
+	.boxes = BASH_WORDS("$(" BOXES ")"),
+	.templates = BASH_WORDS("$(" TEMPLATES ")"),
+	.files = "COMPREPLY=($(compgen -f -- \"$cur\"))",
+	.dirs = "COMPREPLY=($(compgen -d -- \"$cur\"))",
+	.places = "COMPREPLY=($(compgen -f -- \"$cur\") $(compgen -S : -W \"$(" BOXES ")\" -- \"$cur\")); compopt -o nospace",
+	.options = "opts='",
+	.options_end = "'",
+	.offer_options = BASH_WORDS("$opts"),
+	.letter = "${args:n:1}",
+	.end = "complete -F _cubby cubby\n",
+};
+
+static const struct dialect dialect_zsh = {
+	.begin = "#compdef cubby\n# zsh completion of cubby; made by `cubby help --completion zsh`\n"
+		 "_cubby() {\n"
+		 "\tlocal cur=${words[CURRENT]} prev=${words[CURRENT-1]} verb='' args='' i w n=0\n"
+		 "\tlocal -a opts\n"
+		 "\tfor ((i = 2; i < CURRENT; i++)); do\n"
+		 "\t\tw=${words[i]}\n",
+	.list = "compadd -- %s",
+	.boxes = "compadd -- ${(f)\"$(" BOXES ")\"}",
+	.templates = "compadd -- ${(f)\"$(" TEMPLATES ")\"}",
+	.files = "_files",
+	.dirs = "_files -/",
+	.places = "_files; compadd -S : -- ${(f)\"$(" BOXES ")\"}",
+	.options = "opts=(",
+	.options_end = ")",
+	.offer_options = "compadd -- $opts",
+	.letter = "${args[n+1]}",
+	.end = "_cubby \"$@\"\n",
+};
+
+/* A case arm for the options whose values are completed like this. */
+static void values_arm(struct buf *to, const char *kind, const char *action)
 {
 	bool any = false;
 
@@ -82,73 +141,72 @@ static void bash_values(struct buf *to, const char *kind, const char *action)
 		(void)buf_printf(to, ") %s; return ;;\n", action);
 }
 
-static void bash(struct buf *to)
+static void offer(struct buf *to, const struct dialect *d, const char *list)
 {
-	(void)buf_puts(to, "# bash completion of cubby; made by `cubby help --completion bash`\n"
-			   "_cubby() {\n"
-			   "\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb='' opts='' args='' i w n=0\n"
-			   "\tCOMPREPLY=()\n"
-			   "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
-			   "\t\tw=${COMP_WORDS[i]}\n"
-			   "\t\tcase $w in\n"
-			   "\t\t--) return ;;\n"
-			   "\t\t");
-	{
-		bool any = false;
-
-		for (unsigned i = 0; i < OPT_COUNT; i++)
-			if (options[i].takes) {
-				(void)buf_printf(to, "%s--%s", any ? "|" : "", options[i].word);
-				if (options[i].letter && !strchr("n", options[i].letter))
-					(void)buf_printf(to, "|-%c", options[i].letter);
-				any = true;
-			}
-	}
-	(void)buf_puts(to, ") ((i++)) ;;\n"
-			   "\t\t-*) ;;\n"
-			   "\t\t*) if [[ -z $verb ]]; then verb=$w; elif [[ $verb == template ]]; then verb=\"template $w\"; else ((n++)); fi ;;\n"
-			   "\t\tesac\n"
-			   "\tdone\n"
-			   "\tcase $prev in\n");
-	bash_values(to, "t", "COMPREPLY=($(compgen -W \"$(cubby template ls --names --no-start 2>/dev/null)\" -- \"$cur\"))");
-	bash_values(to, "f", "COMPREPLY=($(compgen -f -- \"$cur\"))");
-	bash_values(to, "d", "COMPREPLY=($(compgen -d -- \"$cur\"))");
-	bash_values(to, "", "");
-	for (unsigned i = 0; i < OPT_COUNT; i++)
-		if (options[i].complete[0] == '=')
-			(void)buf_printf(to, "\t--%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", options[i].word,
-					 options[i].complete + 1);
-	(void)buf_puts(to, "\tesac\n\tcase $verb in\n\t'') COMPREPLY=($(compgen -W '");
-	put_verbs(to);
-	(void)buf_puts(to, "' -- \"$cur\")); return ;;\n\ttemplate) COMPREPLY=($(compgen -W '");
-	put_second_words(to, "template");
-	(void)buf_puts(to, "' -- \"$cur\")); return ;;\n");
-	for (unsigned i = 0; i < CMD_COUNT; i++) {
-		(void)buf_printf(to, "\t'%s') args='%s' opts='", commands[i].word, commands[i].complete);
-		put_option_words(to, &commands[i]);
-		(void)buf_puts(to, "' ;;\n");
-	}
-	(void)buf_puts(to, "\tesac\n"
-			   "\tif [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$opts\" -- \"$cur\")); return; fi\n"
-			   "\t((n < ${#args})) || n=$((${#args} - 1))\n"
-			   "\t((n < 0)) && return\n"
-			   "\tcase ${args:n:1} in\n"
-			   "\tb) COMPREPLY=($(compgen -W \"$(cubby ls --names --no-start 2>/dev/null)\" -- \"$cur\")) ;;\n"
-			   "\tt) COMPREPLY=($(compgen -W \"$(cubby template ls --names --no-start 2>/dev/null)\" -- \"$cur\")) ;;\n"
-			   "\tf) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
-			   "\tp) COMPREPLY=($(compgen -f -- \"$cur\") $(compgen -S : -W \"$(cubby ls --names --no-start 2>/dev/null)\" -- "
-			   "\"$cur\")); compopt -o nospace ;;\n"
-			   "\tc) COMPREPLY=($(compgen -W '");
-	put_verbs(to);
-	(void)buf_puts(to, "' -- \"$cur\")) ;;\n\tesac\n}\ncomplete -F _cubby cubby\n");
+	(void)buf_printf(to, d->list, list);
 }
 
-/* zsh runs the bash function: one set of rules less to go stale. */
-static void zsh(struct buf *to)
+static void verbs_and_values(struct buf *to, const struct dialect *d, const char *verbs)
 {
-	(void)buf_puts(to, "#compdef cubby\n# zsh completion of cubby; made by `cubby help --completion zsh`\n"
-			   "autoload -U +X bashcompinit && bashcompinit\n");
-	bash(to);
+	OWN_BUF second = BUF_INIT(4096);
+
+	(void)buf_puts(to, "\tcase $prev in\n");
+	values_arm(to, "t", d->templates);
+	values_arm(to, "f", d->files);
+	values_arm(to, "d", d->dirs);
+	values_arm(to, "", ":");
+	for (unsigned i = 0; i < OPT_COUNT; i++)
+		if (options[i].complete[0] == '=') {
+			(void)buf_printf(to, "\t--%s) ", options[i].word);
+			offer(to, d, options[i].complete + 1);
+			(void)buf_puts(to, "; return ;;\n");
+		}
+	put_second_words(&second, "template");
+	(void)buf_puts(to, "\tesac\n\tcase $verb in\n\t'') ");
+	offer(to, d, verbs);
+	(void)buf_puts(to, "; return ;;\n\ttemplate) ");
+	offer(to, d, second.data ? second.data : "");
+	(void)buf_puts(to, "; return ;;\n");
+}
+
+static void bash_or_zsh(struct buf *to, const struct dialect *d)
+{
+	OWN_BUF verbs = BUF_INIT(4096);
+	bool any = false;
+
+	put_verbs(&verbs);
+	(void)buf_puts(to, d->begin);
+	(void)buf_puts(to, "\t\tcase $w in\n\t\t--) return ;;\n\t\t");
+	for (unsigned i = 0; i < OPT_COUNT; i++)
+		if (options[i].takes) {
+			(void)buf_printf(to, "%s--%s", any ? "|" : "", options[i].word);
+			/* -n is a flag in some commands and takes a value in others. */
+			if (options[i].letter && options[i].letter != 'n')
+				(void)buf_printf(to, "|-%c", options[i].letter);
+			any = true;
+		}
+	(void)buf_puts(to, ") ((i++)) ;;\n"
+			   "\t\t-*) ;;\n"
+			   "\t\t*) if [[ -z $verb ]]; then verb=$w; elif [[ $verb == template ]]; then verb=\"template $w\"; "
+			   "else ((n++)); fi ;;\n"
+			   "\t\tesac\n"
+			   "\tdone\n");
+	verbs_and_values(to, d, verbs.data ? verbs.data : "");
+	for (unsigned i = 0; i < CMD_COUNT; i++) {
+		(void)buf_printf(to, "\t'%s') args='%s' %s", commands[i].word, commands[i].complete, d->options);
+		put_option_words(to, &commands[i]);
+		(void)buf_printf(to, "%s ;;\n", d->options_end);
+	}
+	(void)buf_printf(to,
+			 "\tesac\n"
+			 "\tif [[ $cur == -* ]]; then %s; return; fi\n"
+			 "\t((n < ${#args})) || n=$((${#args} - 1))\n"
+			 "\t((n < 0)) && return\n"
+			 "\tcase %s in\n"
+			 "\tb) %s ;;\n\tt) %s ;;\n\tf) %s ;;\n\tp) %s ;;\n\tc) ",
+			 d->offer_options, d->letter, d->boxes, d->templates, d->files, d->places);
+	offer(to, d, verbs.data ? verbs.data : "");
+	(void)buf_printf(to, " ;;\n\tesac\n}\n%s", d->end);
 }
 
 static void fish_quote(struct buf *to, const char *s)
@@ -247,9 +305,9 @@ static void fish(struct buf *to)
 bool complete_script(struct buf *to, const char *shell)
 {
 	if (strcmp(shell, "bash") == 0)
-		bash(to);
+		bash_or_zsh(to, &dialect_bash);
 	else if (strcmp(shell, "zsh") == 0)
-		zsh(to);
+		bash_or_zsh(to, &dialect_zsh);
 	else if (strcmp(shell, "fish") == 0)
 		fish(to);
 	else

@@ -36,12 +36,16 @@ static const char *setting(const struct args *a, enum opt opt, const char *varia
 	return s && *s ? s : NULL;
 }
 
-/* The user's own run directory. It may be in /tmp, where anybody could have made it first. */
-static int own_run_dir(char *ret, size_t n, struct err *e)
+/*
+ * The user's own run directory. It may be in /tmp, where anybody could have made it first; so it is made here, with the
+ * mode that is asked for afterwards.
+ */
+static int own_run_dir(bool make, char *ret, size_t n, struct err *e)
 {
 	const char *base = getenv("XDG_RUNTIME_DIR");
 	struct stat st;
-	int k;
+	mode_t mask;
+	int k, r;
 
 	if (base && base[0] == '/')
 		k = snprintf(ret, n, "%s/cubby", base);
@@ -49,6 +53,11 @@ static int own_run_dir(char *ret, size_t n, struct err *e)
 		k = snprintf(ret, n, "/tmp/cubby-%u", (unsigned)geteuid());
 	if (k < 0 || (size_t)k >= n)
 		return err_why(e, WHY_BAD_REQUEST, -ENAMETOOLONG, "XDG_RUNTIME_DIR is too long");
+	mask = umask(077);
+	r = make && mkdir(ret, 0700) < 0 && errno != EEXIST ? -errno : 0;
+	(void)umask(mask);
+	if (r < 0)
+		return err_set(e, r, "cannot make the run directory %s", ret);
 	if (lstat(ret, &st) < 0)
 		return errno == ENOENT ? 0 : err_set(e, -errno, "cannot look at %s", ret);
 	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)
@@ -387,6 +396,6 @@ int reach(struct cli *c, struct err *e)
 			return 0;
 		c->own = true;
 	}
-	r = own_run_dir(run_dir, sizeof(run_dir), e);
+	r = own_run_dir(!args_has(&c->args, O(NO_START)), run_dir, sizeof(run_dir), e);
 	return r < 0 ? r : connect_or_start(c, run_dir, true, e);
 }

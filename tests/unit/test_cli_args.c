@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -559,6 +562,41 @@ static void pages_are_complete(void **state)
 	assert_false(complete_script(&conf, "csh"));
 }
 
+/* Each shell finds its script well-formed. */
+static void completions_are_scripts(void **state)
+{
+	static const char *const shells[] = { "bash", "zsh", "fish" };
+
+	for (size_t i = 0; i < 3; i++) {
+		OWN_BUF b = BUF_INIT(1u << 20);
+		int fds[2], status;
+		pid_t pid;
+
+		assert_true(complete_script(&b, shells[i]));
+		assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+		pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			if (dup2(fds[0], 0) < 0)
+				_exit(99);
+			(void)execlp(shells[i], shells[i], "-n", "/dev/stdin", (char *)NULL);
+			_exit(98);	/* not installed */
+		}
+		(void)close(fds[0]);
+		/* A shell that isn't there reads nothing. */
+		(void)signal(SIGPIPE, SIG_IGN);
+		(void)fd_write_all(fds[1], b.data, b.len);
+		(void)signal(SIGPIPE, SIG_DFL);
+		(void)close(fds[1]);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFEXITED(status));
+		if (WEXITSTATUS(status) == 98)
+			print_message("# %s is not installed\n", shells[i]);
+		else if (WEXITSTATUS(status) != 0)
+			fail_msg("%s -n: %d", shells[i], WEXITSTATUS(status));
+	}
+}
+
 #define LEAK_TEST(f) cmocka_unit_test_setup_teardown(f, leak_mark, leak_check)
 
 int main(void)
@@ -574,6 +612,7 @@ int main(void)
 		LEAK_TEST(env_files),
 		LEAK_TEST(specifications),
 		LEAK_TEST(pages_are_complete),
+		LEAK_TEST(completions_are_scripts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

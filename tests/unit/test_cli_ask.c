@@ -742,6 +742,89 @@ static void nobody_listens(void **state)
 	remove_socket();
 }
 
+static void put_script(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+
+	assert_true(fd >= 0);
+	assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
+	assert_int_equal(close(fd), 0);
+}
+
+static void copy_program(const char *to)
+{
+	OWN_FD in = open(program, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
+	char chunk[65536];
+	ssize_t n;
+
+	assert_true(in >= 0 && out >= 0);
+	while ((n = read(in, chunk, sizeof(chunk))) > 0)
+		assert_int_equal(fd_write_all(out, chunk, (size_t)n), 0);
+	assert_int_equal(n, 0);
+}
+
+static void wait_file(const char *path, char *ret, size_t room)
+{
+	int64_t deadline = now_ms() + DEADLINE_MS;
+
+	while (file_read_small(AT_FDCWD, path, ret, room) <= 0) {
+		struct timespec pause = { .tv_nsec = 1000000 };
+
+		assert_true(now_ms() < deadline);
+		(void)nanosleep(&pause, NULL);
+	}
+}
+
+/* The daemon is the program beside this one. It gets no secret and no descriptor, and what it complains about is told. */
+static void starts_the_daemon(void **state)
+{
+	static const struct play play = { "ls --names", { { "{\"v\":1,\"op\":\"ls\"}", "{\"ok\":true,\"boxes\":[" BOX_X "]}", NULL } },
+					  NULL, NULL, 0 };
+	char real[4096], here[256], daemon[256], seen[256], text[8192], script[1024];
+	OWN_FD listener = FD_NONE;
+	struct run r;
+
+	dir = leak_dir();
+	(void)snprintf(here, sizeof(here), "%s/cubby", dir);
+	(void)snprintf(daemon, sizeof(daemon), "%s/cubbyd", dir);
+	(void)snprintf(seen, sizeof(seen), "%s/seen", dir);
+	copy_program(here);
+	memcpy(real, program, sizeof(real));
+	(void)snprintf(program, sizeof(program), "%s", here);
+
+	put_script(daemon, "#!/bin/sh\necho 'cubbyd: the state directory is full' >&2\nexit 1\n");
+	start(&r, "ls", FD_NONE, FD_NONE, FD_NONE, NULL, NULL);
+	assert_int_equal(wait_end(&r), 1);
+	slurp(&r.out, text, sizeof(text));
+	assert_string_equal(text, "");
+	slurp(&r.err, text, sizeof(text));
+	assert_string_equal(text, "cubby: the daemon does not start: the state directory is full\n");
+
+	/* The loser of two that start at once leaves without a word; the winner listens a little later. */
+	(void)snprintf(script, sizeof(script),
+		       "#!/bin/sh\n{ echo \"args $*\"; echo \"cwd $PWD\"; env; ls -l /proc/$$/fd; } > %s.new\nmv %s.new %s\nexit 0\n", seen, seen,
+		       seen);
+	put_script(daemon, script);
+	start(&r, "ls --names --state-dir /s --config /c", FD_NONE, FD_NONE, FD_NONE, NULL, NULL);
+	wait_file(seen, text, sizeof(text));
+	listener = listen_in(dir);
+	serve(listener, &play);
+	assert_int_equal(wait_end(&r), 0);
+	fd_close(&r.err);
+	(void)snprintf(script, sizeof(script), "args --run-dir %s --state-dir /s --config /c --ready-fd 3\ncwd /\n", dir);
+	assert_memory_equal(text, script, strlen(script));
+	assert_null(strstr(text, "SECRET"));
+	assert_non_null(strstr(text, "HOME=/nonexistent"));
+	assert_non_null(strstr(text, " 3 -> pipe:"));
+	assert_null(strstr(text, "memfd:"));	/* the caller's output */
+	slurp(&r.out, text, sizeof(text));
+	assert_string_equal(text, "x\n");
+
+	memcpy(program, real, sizeof(program));
+	fd_close(&listener);
+	assert_int_equal(leak_dir_clear(), 0);
+}
+
 #define LEAK_TEST(f) cmocka_unit_test_setup_teardown(f, leak_mark, leak_check)
 
 int main(void)
@@ -755,6 +838,7 @@ int main(void)
 		LEAK_TEST(a_full_disk_is_told),
 		LEAK_TEST(asks_on_a_terminal),
 		LEAK_TEST(nobody_listens),
+		LEAK_TEST(starts_the_daemon),
 	};
 
 	return cmocka_run_group_tests(tests, find_program, NULL);
