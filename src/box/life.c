@@ -225,6 +225,8 @@ void box_release(struct box *b)
 
 static void end_done(struct box *b, int r, struct err *e, void *arg)
 {
+	struct daemon *d = b->d;
+
 	(void)arg;
 	if (r < 0) {
 		b->state = BOX_BROKEN;
@@ -232,7 +234,7 @@ static void end_done(struct box *b, int r, struct err *e, void *arg)
 	}
 	(void)box_save(b, false, NULL);
 	box_release(b);
-	daemon_touch(b->d);
+	daemon_touch(d);
 }
 
 /* What killed cubby-init, while its groups can still be asked. */
