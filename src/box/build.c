@@ -35,6 +35,18 @@ static void answer_template(struct req *q, const char *name)
 	req_ok(q, &text, NULL, 0);
 }
 
+/* A replaced "host" stays for the boxes that run on it, and goes with the last one. */
+void host_prune(struct daemon *d)
+{
+	if (!d->host_replaced)
+		return;
+	for (const struct box *b = d->boxes; b; b = b->next)
+		if (strcmp(b->spec.template, "host") == 0 && (b->run.pid > 0 || b->busy))
+			return;
+	if (template_host_prune(d->templates, NULL) >= 0)
+		d->host_replaced = false;
+}
+
 /* The build is over, one way or the other: everybody who waits hears of it. */
 static void over(struct build *b, int r, const struct err *e)
 {
@@ -49,6 +61,13 @@ static void over(struct build *b, int r, const struct err *e)
 	if (b->next)
 		b->next->link = b->link;
 	free(b);
+	d->user_template[0] = '\0';
+	if (r == 0 && strcmp(name, "host") == 0) {
+		pool_drop(d, name);
+		d->host_looked_at = clock_ms();
+		d->host_replaced = true;
+		host_prune(d);
+	}
 	db_event(d->db, NULL, NULL, 0, r == 0 ? "template" : "template-failed", r == 0 ? name : e->text);
 	while (waiting) {
 		struct req *next = waiting->next;
@@ -145,7 +164,8 @@ void build_for(struct daemon *d, const char *name, const char *source, int from_
 		return;
 	}
 	b->d = d;
-	r = template_build_start(d->templates, name, source, from_fd, &who, limit_ms, &b->b, &e);
+	r = source ? template_build_start(d->templates, name, source, from_fd, &who, limit_ms, &b->b, &e) :
+		     template_host_rebuild(d->templates, limit_ms, &b->b, &e);
 	if (r == 0) {
 		r = loop_add(d->loop, &b->io, b->b.pidfd, EPOLLIN, ended, b);
 		if (r < 0) {

@@ -149,6 +149,8 @@ struct daemon {
 	unsigned pool_making;
 	char user_template[2 * NAME_MAX_LEN];	/* whose users were looked up last: has it the default one? */
 	bool user_known;
+	uint64_t host_looked_at;	/* when it was last compared with the host */
+	bool host_replaced;		/* there may be an old one on disk */
 	bool leaving;
 };
 
@@ -205,9 +207,13 @@ void pool_wanted(struct daemon *d, const struct spec *s);	/* somebody uses such 
 void pool_drop(struct daemon *d, const char *template);		/* NULL: all */
 
 /* ---- build.c */
-/* Start a build, or join the one under way. `park`: dispatch q anew when the template is there; else answer it. */
+/*
+ * Start a build, or join the one under way. `park`: dispatch q anew when the template is there; else answer it.
+ * source NULL: make "host" anew, because the host has changed.
+ */
 void build_for(struct daemon *d, const char *name, const char *source, int from_fd, uint64_t limit_ms, struct req *q,
 	       bool park, bool wait);
+void host_prune(struct daemon *d);
 struct build *build_find(struct daemon *d, const char *name);
 int build_cancel(struct build *b, struct err *e);
 

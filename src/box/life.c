@@ -472,6 +472,7 @@ static void down_done(void *arg, int r, const struct json *answer, int fd, const
 			b->state = BOX_STOPPED;
 	}
 	b->then = NULL;
+	host_prune(b->d);
 	then(b, r, &copy, b->then_arg);
 }
 

@@ -270,14 +270,27 @@ static void new_up(struct box *b, int r, struct err *e, void *arg)
 	box_down(b, BUILD_NOW, true, new_gone, q);
 }
 
-/* The template is missing: build it when it is one that anybody may have unasked, then go on. */
+/* How long a look at the host counts, before it is compared with its template again. */
+#define HOST_FRESH_MS 2000
+
+/*
+ * The template is missing: build it when it is one that anybody may have unasked, then go on. So too when the host has
+ * changed: its packages, or what others may read of it, are not what boxes would be shown.
+ */
 static bool template_there(struct req *q, const char *name)
 {
-	if (template_exists(q->d->templates, name))
-		return true;
+	struct daemon *d = q->d;
+	bool there = template_exists(d->templates, name);
+
 	if (strcmp(name, "host") != 0)
-		return true;	/* box_up() says what is wrong with it */
-	build_for(q->d, "host", "host", FD_NONE, 0, q, true, true);
+		return true;	/* if it is missing, box_up() says so */
+	if (there && clock_ms() - d->host_looked_at < HOST_FRESH_MS)
+		return true;
+	if (there && !template_host_stale(d->templates)) {
+		d->host_looked_at = clock_ms();
+		return true;
+	}
+	build_for(d, "host", there ? NULL : "host", FD_NONE, 0, q, true, true);
 	return false;
 }
 

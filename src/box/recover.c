@@ -291,5 +291,7 @@ int recover(struct daemon *d, struct err *e)
 	(void)snprintf(dir, sizeof(dir), "%s/boxes", d->state_dir);
 	each_id_in(dir, unknown_dir, d);
 	look_at_orphans(d);
+	d->host_replaced = true;
+	host_prune(d);
 	return 0;
 }
