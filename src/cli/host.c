@@ -62,6 +62,24 @@ static void setting_row(struct table *t, const struct json *m)
 	table_cell(t, m->type == JSON_OBJECT ? json_str(m, "source", NULL) : NULL);
 }
 
+/* Nobody who only wants it gone wants it started first. */
+static int stop_daemon(struct cli *c)
+{
+	OWN_ANSWER a = ANSWER_INIT;
+	struct err e = ERR_INIT;
+	bool running;
+
+	c->args.set |= O(NO_START);
+	running = simple(c, "shutdown", &a, &e) == 0;
+	if (!running && e.why != WHY_UNREACHABLE)
+		return say_failed(c, &e);
+	if (c->json)
+		(void)buf_printf(&c->out, "{\"stopped\":%s}\n", running ? "true" : "false");
+	else if (!running)
+		say_note(c, "no daemon runs");
+	return EXIT_OK;
+}
+
 int cmd_config(struct cli *c)
 {
 	OWN_ANSWER a = ANSWER_INIT;
@@ -69,6 +87,8 @@ int cmd_config(struct cli *c)
 	struct err e = ERR_INIT;
 	const struct json *config;
 
+	if (args_has(&c->args, O(STOP_DAEMON)))
+		return stop_daemon(c);
 	if (simple(c, "config", &a, &e) < 0)
 		return say_failed(c, &e);
 	config = json_get(a.doc.root, "config");

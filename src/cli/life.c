@@ -176,7 +176,7 @@ int cmd_rm(struct cli *c)
 		if (r < 0 && e.why == WHY_WRONG_STATE && !force) {
 			(void)buf_printf(&what, "end what runs in box '%s' and remove its disk", name);
 			if (!say_sure(c, what.data)) {
-				(void)many_end(&m);
+				buf_done(&m.text);
 				return EXIT_FAILED;
 			}
 			r = remove_box(c, name, true, &e);

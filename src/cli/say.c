@@ -40,9 +40,11 @@ void say_error(struct cli *c, const struct err *e)
 	}
 }
 
+#define NOTE_MAX 8192u
+
 void say_note(struct cli *c, const char *fmt, ...)
 {
-	OWN_BUF text = BUF_INIT(8192), line = BUF_INIT(4 * 8192);
+	OWN_BUF text = BUF_INIT(NOTE_MAX), line = BUF_INIT((size_t)NOTE_MAX * 4);
 	va_list ap;
 
 	if (c->quiet)

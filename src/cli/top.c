@@ -189,9 +189,10 @@ static int on_terminal(struct cli *c, uint64_t ms)
 	raw = was;
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG);
 	(void)tcsetattr(0, TCSANOW, &raw);
-	(void)fd_write_all(1, "\033[?1049h\033[?25l", 14);
+	/* The other screen, no cursor, and long lines cut instead of wrapped. */
+	(void)fd_write_all(1, "\033[?1049h\033[?25l\033[?7l", 19);
 	r = refresh(c, ms, &e);
-	(void)fd_write_all(1, "\033[?25h\033[?1049l", 14);
+	(void)fd_write_all(1, "\033[?7h\033[?25h\033[?1049l", 19);
 	(void)tcsetattr(0, TCSANOW, &was);
 	if (r < 0)
 		return say_failed(c, &e);

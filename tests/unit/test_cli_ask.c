@@ -5,7 +5,9 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -57,6 +60,7 @@ struct play {
 };
 
 static char program[4096];
+static bool own_way;	/* the program is not told where the daemon is */
 static const char *dir;
 
 static int find_program(void **state)
@@ -119,8 +123,10 @@ static void start(struct run *r, const char *line, int in, int out, int err, voi
 	int n = 0;
 
 	argv[n++] = program;
-	argv[n++] = (char *)"--run-dir";
-	argv[n++] = (char *)dir;
+	if (!own_way) {
+		argv[n++] = (char *)"--run-dir";
+		argv[n++] = (char *)dir;
+	}
 	(void)snprintf(text, sizeof(text), "%s", line);
 	for (char *p = text, *next; p; p = next) {
 		next = strchr(p, ' ');
@@ -462,6 +468,8 @@ static void each_command_asks_its_question(void **state)
 				"{\"ok\":true,\"config\":{\"memory\":{\"value\":\"auto\",\"source\":\"default\"},\"pids\":{\"value\":3,\"source\":\"/c:1\"}}}",
 				NULL } },
 		  "SETTING  VALUE  FROM\nmemory   auto   default\npids     3      /c:1\n", "", 0 },
+		{ "config --stop-daemon", { { "{\"v\":1,\"op\":\"shutdown\"}", "{\"ok\":true}", NULL } }, "", "", 0 },
+		{ "config --stop-daemon --json", { { "{\"v\":1,\"op\":\"shutdown\"}", "{\"ok\":true}", NULL } }, "{\"stopped\":true}\n", "", 0 },
 		{ "version", { { "{\"v\":1,\"op\":\"hello\"}", "{\"ok\":true,\"version\":\"9.9\"}", NULL } },
 		  "cubby " CUBBY_VERSION "\ncubbyd 9.9 (running)\n", "", 0 },
 	};
@@ -742,6 +750,84 @@ static void nobody_listens(void **state)
 	remove_socket();
 }
 
+#define A_USER 4242
+
+/* In the child: the system's run directory and the user's, made of directories of the test; then the user. */
+static void be_a_user(void)
+{
+	char sys[300], user[300];
+
+	(void)snprintf(sys, sizeof(sys), "%s/sys", dir);
+	(void)snprintf(user, sizeof(user), "%s/user", dir);
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("cubby-test", "/run", "tmpfs", 0, "mode=755") < 0 || mkdir("/run/cubby", 0755) < 0 || mkdir("/run/me", 0755) < 0 ||
+	    mount(sys, "/run/cubby", NULL, MS_BIND, NULL) < 0 || mount(user, "/run/me", NULL, MS_BIND, NULL) < 0)
+		_exit(97);
+	if (setgroups(0, NULL) < 0 || setgid(A_USER) < 0 || setuid(A_USER) < 0)
+		_exit(96);
+}
+
+/*
+ * A user asks the system's daemon. Does that refuse the wish alone, that is the answer; does it refuse the user, the
+ * user's own daemon is asked. A directory of somebody else is never entered.
+ */
+static void a_user_who_is_not_admitted(void **state)
+{
+#define DENIED "{\"error\":\"not for you\",\"why\":\"denied\",\"code\":13}"
+	static char *const env[] = { (char *)"XDG_RUNTIME_DIR=/run/me", NULL };
+	static const struct play wish = { "ls --names", { { "{\"v\":1,\"op\":\"ls\"}", DENIED, NULL },
+							  { "{\"v\":1,\"op\":\"hello\"}", "{\"ok\":true}", NULL } }, "", "not for you", 1 };
+	static const struct play user = { "ls --names", { { "{\"v\":1,\"op\":\"ls\"}", DENIED, NULL },
+							  { "{\"v\":1,\"op\":\"hello\"}", DENIED, NULL } }, "x\n", "", 0 };
+	static const struct play own = { "ls --names", { { "{\"v\":1,\"op\":\"ls\"}", "{\"ok\":true,\"boxes\":[" BOX_X "]}", NULL } },
+					 "x\n", "", 0 };
+	char sys[256], me[256], mine[300], out[4096], err[4096], path[400];
+	OWN_FD listener = FD_NONE, own_listener = FD_NONE;
+	struct run r;
+
+	if (geteuid() != 0)
+		skip_because("only root can become an ordinary user");
+	dir = leak_dir();
+	(void)snprintf(sys, sizeof(sys), "%s/sys", dir);
+	(void)snprintf(me, sizeof(me), "%s/user", dir);
+	(void)snprintf(mine, sizeof(mine), "%s/cubby", me);
+	assert_int_equal(mkdir(sys, 0755), 0);
+	assert_int_equal(mkdir(me, 0755), 0);
+	assert_int_equal(mkdir(mine, 0700), 0);
+	assert_int_equal(chown(mine, A_USER, A_USER), 0);
+	listener = listen_in(sys);
+	own_listener = listen_in(mine);
+	(void)snprintf(path, sizeof(path), "%s/cubbyd.sock", sys);
+	assert_int_equal(chmod(path, 0666), 0);
+	(void)snprintf(path, sizeof(path), "%s/cubbyd.sock", mine);
+	assert_int_equal(chmod(path, 0666), 0);
+	own_way = true;
+	for (int i = 0; i < 3; i++) {
+		int status;
+
+		/* The third time the user's directory is open to others. */
+		if (i == 2)
+			assert_int_equal(chmod(mine, 0770), 0);
+		start(&r, "ls --names", FD_NONE, FD_NONE, FD_NONE, be_a_user, env);
+		serve(listener, i == 0 ? &wish : &user);
+		if (i == 1)
+			serve(own_listener, &own);
+		status = wait_end(&r);
+		slurp(&r.out, out, sizeof(out));
+		slurp(&r.err, err, sizeof(err));
+		if (i == 1)
+			assert_string_equal(err, "");
+		else
+			assert_non_null(strstr(err, i == 0 ? "not for you" : "not a directory of yours"));
+		assert_int_equal(status, i == 1 ? 0 : 1);
+		assert_string_equal(out, i == 1 ? "x\n" : "");
+	}
+	own_way = false;
+	fd_close(&listener);
+	fd_close(&own_listener);
+	assert_int_equal(leak_dir_clear(), 0);
+}
+
 static void put_script(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
@@ -838,6 +924,7 @@ int main(void)
 		LEAK_TEST(a_full_disk_is_told),
 		LEAK_TEST(asks_on_a_terminal),
 		LEAK_TEST(nobody_listens),
+		LEAK_TEST(a_user_who_is_not_admitted),
 		LEAK_TEST(starts_the_daemon),
 	};
 
