@@ -243,8 +243,12 @@ int main(int argc, char **argv)
 	}
 	if (r < 0)
 		return complain(&e);
-	/* Nobody reads the memory of a process that knows everybody's boxes. */
-	(void)prctl(PR_SET_DUMPABLE, 0);
+	/*
+	 * Nobody reads the memory of a process that knows everybody's boxes. A user's own daemon hides nothing from that user,
+	 * and could not write its boxes' id maps any more.
+	 */
+	if (!rootless)
+		(void)prctl(PR_SET_DUMPABLE, 0);
 	{
 		struct daemon_options d = {
 			.engine = &engine_native,
