@@ -206,6 +206,7 @@ static int take_line(const char *path, unsigned line, char *s, struct conf *c, s
 	if (!eq)
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "%s:%u: a line is 'key = value', this one has no '='", path, line);
 	*eq = '\0';
+	cut_comment(eq + 1);	/* no value begins with '#', with or without a blank before it */
 	key = trimmed(s);
 	text = trimmed(eq + 1);
 	for (i = 0; i < CONF_COUNT; i++)

@@ -3,7 +3,7 @@
 #define BASE_CONF_H
 
 /*
- * cubby.conf(5): lines of `key = value`. '#' begins a comment at the start of a line or after a blank. A key stands at
+ * cubby.conf(5): lines of `key = value`. '#' begins a comment at the start of a line or a value and after a blank. A key stands at
  * most once. The file is read whole or refused whole: a setting that was misread is worse than none.
  * The settings are the rows of base/conf.def.
  */

@@ -86,6 +86,7 @@ static void bad_values(void **state)
 		{ "memory = -1", "no value for 'memory'" },
 		{ "memory = 4096", "x.conf:1: '4096' is out of range for 'memory'" },
 		{ "memory =", "no value for 'memory'" },
+		{ "memory =#1G", "'' is no value for 'memory'" },
 		{ "pids = 4194305", "out of range" },
 		{ "pids = auto", "no value for 'pids'" },
 		{ "template = Host", "no value for 'template'" },
