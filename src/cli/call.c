@@ -337,7 +337,7 @@ int cmd_shell(struct cli *c)
 }
 
 /* Ask for the box of `run`; with `keep` one that stays, and the call goes in by its name afterwards. */
-static int ask_box(struct cli *c, const struct env *keep, struct answer *ret, struct err *e)
+static int ask_box(struct cli *c, const struct env *keep, struct answer *ret, bool *ret_asked, struct err *e)
 {
 	OWN_QUESTION q = { 0 };
 	int fds[FD_PASS_MAX], r;
@@ -355,6 +355,7 @@ static int ask_box(struct cli *c, const struct env *keep, struct answer *ret, st
 			json_put_str(&q.json, NULL, keep->vars[i]);
 		json_end_arr(&q.json);
 	}
+	*ret_asked = r == 0;
 	if (r == 0)
 		r = ask(c, &q, fds, nfds, ret, e);
 	for (size_t i = 0; i < nfds; i++)
@@ -364,14 +365,16 @@ static int ask_box(struct cli *c, const struct env *keep, struct answer *ret, st
 
 static int in_new_box(struct cli *c, struct call *call)
 {
-	bool keep = args_has(&c->args, O(KEEP));
+	bool keep = args_has(&c->args, O(KEEP)), asked = false;
 	OWN_ANSWER a = ANSWER_INIT;
 	struct err e = ERR_INIT;
 	const struct json *box;
 	int r;
 
-	if (ask_box(c, keep ? &call->given : NULL, &a, &e) < 0)
-		return no_box(c, &e);
+	if (ask_box(c, keep ? &call->given : NULL, &a, &asked, &e) < 0) {
+		r = no_box(c, &e);
+		return !asked && (e.why == WHY_BAD_REQUEST || e.why == WHY_UNSUPPORTED) ? EXIT_ASKED_WRONG : r;
+	}
 	box = json_get(a.doc.root, "box");
 	call->box = json_str(box, "name", "?");
 	note_weak(c, box);

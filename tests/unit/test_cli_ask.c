@@ -547,7 +547,9 @@ static void statuses_pass_through(void **state)
 		{ "exec --env NOPE x c", { { NULL, NULL, NULL } }, "", "there is no variable 'NOPE'", 2 },
 		{ "run --env NOPE c", { { NULL, NULL, NULL } }, "", "there is no variable 'NOPE'", 2 },
 		{ "run --name A c", { { NULL, NULL, NULL } }, "", "'A' is not a name", 2 },
-		{ "run --memory x c", { { NULL, NULL, NULL } }, "", "'x' is not a size", 125 },
+		{ "run --memory x c", { { NULL, NULL, NULL } }, "", "'x' is not a size", 2 },
+		{ "run --net internet c", { { NULL, NULL, NULL } }, "", "without a network only", 2 },
+		{ "run --mount /nonexistent c", { { NULL, NULL, NULL } }, "", "cannot open '/nonexistent'", 125 },
 	};
 
 	dir = leak_dir();
