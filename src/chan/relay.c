@@ -16,6 +16,8 @@
 
 #define PIPE_LARGE (256 << 10)	/* as fast as a pipe can be here; the usual 64 KiB costs a third */
 #define STEP_MAX (1u << 20)
+#define STREAM_ON 4096		/* bytes in one read: from now on by splice(2); a page fills its place */
+#define STREAM_OFF 4096		/* bytes in one splice: no longer */
 #define TTY_SAFE 256		/* a terminal that polls writable takes as much without waiting (n_tty(4), WAKEUP_CHARS) */
 
 static int kind_of(int fd)
@@ -201,8 +203,16 @@ static enum relay_end step_copy(struct relay *r, bool readable)
 		r->at = 0;
 		r->have = (size_t)k;
 		moved += (size_t)k;
+		r->stream = r->how == RELAY_SPLICE && k >= STREAM_ON;
 	}
 	return RELAY_GOES_ON;
+}
+
+static int waiting(int fd)
+{
+	int n = 0;
+
+	return ioctl(fd, FIONREAD, &n) == 0 ? n : STREAM_OFF;
 }
 
 static enum relay_end step_splice(struct relay *r, bool readable)
@@ -212,13 +222,17 @@ static enum relay_end step_splice(struct relay *r, bool readable)
 
 		if (r->capped && r->left == 0)
 			return RELAY_OVER;
+		if (!r->stream)
+			return RELAY_GOES_ON;
 		k = splice(r->from, NULL, r->to, NULL, want(r, STEP_MAX), SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
 		if (k > 0) {
 			r->to_full = false;
 			moved += (size_t)k;
 			if (r->capped)
 				r->left -= (uint64_t)k;
-			if (!r->grown && k >= 32768) {
+			/* A small piece may mean that the other pipe has little room; what is waiting here tells. */
+			r->stream = k >= STREAM_OFF || waiting(r->from) >= STREAM_OFF;
+			if (!r->grown) {
 				/* Only for those who move much: a large pipe costs memory and a call. */
 				(void)fcntl(r->ours_from ? r->from : r->to, F_SETPIPE_SZ, PIPE_LARGE);
 				r->grown = true;
@@ -240,6 +254,7 @@ static enum relay_end step_splice(struct relay *r, bool readable)
 		}
 		if (errno == EINVAL) {
 			r->how = RELAY_COPY;	/* O_APPEND, odd devices */
+			r->stream = false;
 			return step_copy(r, true);
 		}
 		return ended();
@@ -249,5 +264,5 @@ static enum relay_end step_splice(struct relay *r, bool readable)
 
 enum relay_end relay_step(struct relay *r, bool readable)
 {
-	return r->how == RELAY_SPLICE ? step_splice(r, readable) : step_copy(r, readable);
+	return r->stream && !r->have ? step_splice(r, readable) : step_copy(r, readable);
 }

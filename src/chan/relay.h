@@ -5,7 +5,11 @@
 /*
  * Moving bytes from one descriptor to another without ever waiting: the one that is ours (a pipe or a terminal that was
  * made for a call) is non-blocking; the other one is the caller's, whose flags are shared with other processes and
- * stay as they are. splice(2) where both ends allow it.
+ * stay as they are.
+ *
+ * Much at once goes by splice(2), where both ends allow it. Little is copied: a piece of two bytes that is spliced takes
+ * one of the 16 places of the caller's pipe, as a whole page does, and a caller that reads later would find its
+ * pipe full after 32 bytes.
  */
 
 #include <poll.h>
@@ -18,8 +22,9 @@
 struct relay {
 	int from, to;		/* borrowed; from < 0: it is over */
 	int reopened;		/* owned: the caller's terminal once more, non-blocking; or FD_NONE */
-	enum { RELAY_SPLICE, RELAY_COPY } how;
+	enum { RELAY_SPLICE, RELAY_COPY } how; /* RELAY_SPLICE: where it pays */
 	enum { RELAY_FILE, RELAY_PIPE, RELAY_SOCKET, RELAY_TTY } from_is, to_is;
+	bool stream;		/* it is much: splice */
 	bool to_full;		/* wait for `to`, not for `from` */
 	bool grown;		/* the pipe that is ours has its large size */
 	bool ours_from;		/* which end is ours */

@@ -21,8 +21,9 @@
 #define KIN_MAX 131072u	/* processes looked at in one pass */
 
 struct proc {
-	uint32_t pid, parent;
+	uint32_t pid, parent, group;
 	enum { UNKNOWN, KIN, OTHER } is;
+	char state;	/* of proc_pid_stat(5): 'T' stopped, 'Z' zombie, … */
 };
 
 struct procs {
@@ -30,49 +31,62 @@ struct procs {
 	size_t n, room;
 };
 
-/*
- * "PID (name) S PPID …" of proc_pid_stat(5). The name may hold anything, parentheses and newlines included, so the
- * parent is looked for after the last ')'. 0 when it can't be read: the process is gone.
- */
-static uint32_t parent_of(const char *pid)
+/* A number and the blank behind it. */
+static uint32_t take(char **at)
 {
-	char path[32], text[512], *at, *end;
+	char *end = strchr(*at, ' ');
 	uint64_t v;
-	ssize_t n;
-	int fd;
 
-	(void)snprintf(path, sizeof(path), "/proc/%.10s/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof(text) - 1);
-	(void)close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	at = strrchr(text, ')');
-	if (!at || strlen(at) < 5)
-		return 0;
-	at += 4;
-	end = strchr(at, ' ');
 	if (!end)
 		return 0;
 	*end = '\0';
-	return parse_u64(at, UINT32_MAX, &v) < 0 ? 0 : (uint32_t)v;
+	if (parse_u64(*at, UINT32_MAX, &v) < 0)
+		v = 0;
+	*at = end + 1;
+	return (uint32_t)v;
 }
 
-static int add(struct procs *ps, uint32_t pid, uint32_t parent)
+/*
+ * "PID (name) S PPID PGRP …" of proc_pid_stat(5). The name may hold anything, parentheses and newlines included, so
+ * the rest is looked for after the last ')'. false when it can't be read: the process is gone.
+ */
+static bool look(uint32_t pid, struct proc *ret)
+{
+	char path[32], text[512], *at;
+	ssize_t n;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	(void)close(fd);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	at = strrchr(text, ')');
+	if (!at || strlen(at) < 5)
+		return false;
+	*ret = (struct proc){ .pid = pid, .state = at[2] };
+	at += 4;
+	ret->parent = take(&at);
+	ret->group = take(&at);
+	return ret->parent != 0;
+}
+
+static int add(struct procs *ps, const struct proc *p)
 {
 	if (ps->n == ps->room) {
 		size_t room = ps->room ? ps->room * 2 : 256;
-		struct proc *p = room > KIN_MAX ? NULL : realloc(ps->p, room * sizeof(*p));
+		struct proc *q = room > KIN_MAX ? NULL : realloc(ps->p, room * sizeof(*q));
 
-		if (!p)
+		if (!q)
 			return -ENOMEM;
-		ps->p = p;
+		ps->p = q;
 		ps->room = room;
 	}
-	ps->p[ps->n++] = (struct proc){ .pid = pid, .parent = parent };
+	ps->p[ps->n++] = *p;
 	return 0;
 }
 
@@ -86,13 +100,12 @@ static int list(struct procs *ps)
 		return -errno;
 	while (r == 0 && (de = readdir(d))) {
 		uint64_t pid;
-		uint32_t parent;
+		struct proc p;
 
 		if (parse_u64(de->d_name, INT32_MAX, &pid) < 0)
 			continue;
-		parent = parent_of(de->d_name);
-		if (parent)
-			r = add(ps, (uint32_t)pid, parent);
+		if (look((uint32_t)pid, &p))
+			r = add(ps, &p);
 	}
 	(void)closedir(d);
 	return r;
@@ -136,25 +149,44 @@ static bool is_kin(struct procs *ps, struct proc *p, uint32_t self)
 /*
  * The list is old by now and a pid may belong to somebody else. A pidfd names one process for good, and that it is
  * still kin is looked up again after it was opened.
+ *
+ * by_group: a signal to a process group reaches all of it in one moment, those too that are just being made
+ * (fork(2) starts anew when a signal is pending). The session of a call holds nobody else, so neither do its groups.
  */
-static bool signal_one(const struct proc *p, uint32_t self, int sig)
+static bool signal_one(const struct proc *p, uint32_t self, int sig, bool by_group)
 {
 	OWN_FD fd = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
-	char pid[16];
-	uint32_t parent;
+	struct proc now;
 
-	if (fd < 0)
+	if (fd < 0 || !look(p->pid, &now))
 		return false;
-	(void)snprintf(pid, sizeof(pid), "%u", p->pid);
-	parent = parent_of(pid);
-	if (parent != p->parent && parent != self)
+	if (now.parent != p->parent && now.parent != self)
 		return false;
+	if (by_group && now.group > 1 && (pid_t)now.group != getpgrp())
+		return kill(-(pid_t)now.group, sig) == 0;
 	return syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0) == 0;
 }
 
-int kin_signal(int sig)
+/* Groups that got the signal in this pass; a few are enough, since most calls are one group. */
+struct groups {
+	uint32_t id[16];
+	unsigned n;
+};
+
+static bool had_it(struct groups *g, uint32_t id)
+{
+	for (unsigned i = 0; i < g->n && i < 16; i++)
+		if (g->id[i] == id)
+			return true;
+	g->id[g->n++ % 16] = id;
+	return false;
+}
+
+/* force: by groups, and those that are stopped or dead already are passed over when it is SIGSTOP. */
+static int signal_kin(int sig, bool force)
 {
 	struct procs ps = { 0 };
+	struct groups seen = { 0 };
 	uint32_t self = (uint32_t)getpid();
 	int r, sent = 0;
 
@@ -162,11 +194,22 @@ int kin_signal(int sig)
 	/* What was seen of a list that ran over is signalled all the same. */
 	if (ps.n > 0)
 		qsort(ps.p, ps.n, sizeof(*ps.p), by_pid);
-	for (size_t i = 0; i < ps.n; i++)
-		if (is_kin(&ps, &ps.p[i], self) && signal_one(&ps.p[i], self, sig))
-			sent++;
+	for (size_t i = 0; i < ps.n; i++) {
+		struct proc *p = &ps.p[i];
+
+		if (sig == SIGSTOP && strchr("TtZX", p->state))
+			continue;
+		if (!is_kin(&ps, p, self) || (force && had_it(&seen, p->group)))
+			continue;
+		sent += signal_one(p, self, sig, force);
+	}
 	free(ps.p);
 	return r < 0 && sent == 0 ? r : sent;
+}
+
+int kin_signal(int sig)
+{
+	return signal_kin(sig, false);
 }
 
 static uint64_t now_ms(void)
@@ -177,14 +220,25 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+/*
+ * Processes that fork as fast as they are killed would never end: the dead make room for new ones. Stopped ones keep
+ * their place and make none, so all are stopped first, until a pass finds nobody moving.
+ */
+static void stop_all(uint64_t end)
+{
+	while (now_ms() < end && signal_kin(SIGSTOP, true) > 0)
+		;
+}
+
 int kin_kill(uint64_t max_ms)
 {
-	uint64_t end = now_ms() + max_ms;
+	uint64_t begin = now_ms(), end = begin + max_ms;
 
 	for (;;) {
 		pid_t pid;
 
-		(void)kin_signal(SIGKILL);
+		stop_all(begin + max_ms / 2);
+		(void)signal_kin(SIGKILL, true);
 		while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
 			;
 		if (pid < 0 && errno == ECHILD)
