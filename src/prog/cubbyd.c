@@ -220,7 +220,7 @@ int main(int argc, char **argv)
 		r = default_dirs(&o, &e);
 	if (r < 0)
 		return complain(&e) + 1;
-	rootless = geteuid() != 0;
+	rootless = rootless_is();
 	r = conf_load(o.config[0] ? o.config : NULL, &conf, &e);
 	if (r == 0)
 		r = daemon_dirs(o.state_dir, o.run_dir, &e);

@@ -30,7 +30,7 @@
 set -u
 shopt -s extglob
 : "${LAB:?run this through tests/run}" "${LAB_AS:?}" "${SRC:?}" "${BUILD:?}"
-TINY=$LAB/tiny
+TINY=$LAB/work/tiny
 CALL_SECONDS=${CALL_SECONDS:-20}	# limit of one call
 export PATH="$BUILD/src/prog:$BUILD/src/guest:$BUILD/tests/probe:$BUILD/tests/lib:$PATH"
 export LC_ALL=C.UTF-8

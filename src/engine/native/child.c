@@ -101,6 +101,17 @@ static bool wait_for_ids(const struct child_plan *p)
 	return false;
 }
 
+/*
+ * A v1 group takes a process from somebody who isn't the host's root only if it is his own: the saved id is, while the
+ * others are those of the box's root already. join_groups() is the last to need it.
+ */
+static bool become_root(void)
+{
+	uid_t saved = native.rootless && native.ids > 1000 ? 1000 : 0;
+
+	return setresuid(0, 0, saved) == 0;
+}
+
 /* ---- 2 ---- */
 
 static bool tmpfs_at(const char *at, unsigned long flags, const char *opts)
@@ -379,7 +390,7 @@ _Noreturn void child_main(const struct child_plan *plan)
 	STEP("opening its run directory", c->run_dir >= 0);
 
 	STEP("waiting for its ids", wait_for_ids(plan));
-	STEP("becoming root of the box", (setgroups(0, NULL) == 0 || native.rootless) && setresgid(0, 0, 0) == 0 && setresuid(0, 0, 0) == 0);
+	STEP("becoming root of the box", (setgroups(0, NULL) == 0 || native.rootless) && setresgid(0, 0, 0) == 0 && become_root());
 	STEP("making a stage", make_stage(c));
 	STEP("making /proc", make_proc(c));
 	STEP("making /sys", make_sys());
@@ -388,7 +399,7 @@ _Noreturn void child_main(const struct child_plan *plan)
 	set_rlimits();
 
 	STEP("receiving its disk", receive(c));
-	STEP("joining its limits", join_groups(c));
+	STEP("joining its limits", join_groups(c) && setresuid(0, 0, 0) == 0);
 	STEP("entering a cgroup namespace", unshare(CLONE_NEWCGROUP) == 0);
 
 	STEP("mounting its disk", move_mount(c->parts[0], "", c->stage, "root", MOVE_MOUNT_F_EMPTY_PATH) == 0);

@@ -97,6 +97,9 @@ int native_missing(const struct box_spec *s, struct err *e);
 /* Why clone3() with namespaces failed with `code`, in words, with the remedy. */
 int native_userns_err(int code, struct err *e);
 
+/* How many ids the user namespace we live in has, from 0 without a gap; at least 1. map: /proc/self/uid_map or gid_map. */
+unsigned native_own_ids(const char *map);
+
 int native_start(const struct box_spec *spec, struct box_run *ret_run, struct err *e);
 
 #endif

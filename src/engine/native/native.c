@@ -106,13 +106,12 @@ static int note_holders(const char *path, struct place *ret_own, struct err *e)
 	return err_why(e, WHY_BAD_REQUEST, -ENAMETOOLONG, "'%s' is too deep for a directory of cubby: choose a shorter path", path);
 }
 
-/* How many ids the user namespace we live in has, from 0 without a gap. */
-static unsigned own_ids(void)
+unsigned native_own_ids(const char *map)
 {
 	char text[4096];
 	unsigned long long next = 0;
 
-	if (file_read_small(AT_FDCWD, "/proc/self/uid_map", text, sizeof(text)) < 0)
+	if (file_read_small(AT_FDCWD, map, text, sizeof(text)) < 0)
 		return 1;
 	for (const char *p = text; *p;) {
 		unsigned long long in, out, n;
@@ -154,7 +153,7 @@ int native_setup(const struct native_config *c, struct err *e)
 	if (r == 0)
 		r = cgroups_open(&native.cg, c->tag, run, c->rootless, e);
 	native.ready = r == 0;
-	native.ids = own_ids();
+	native.ids = native_own_ids("/proc/self/uid_map");
 	native.time_ns = access("/proc/self/ns/time", F_OK) == 0;
 	if (r < 0)
 		native_done();

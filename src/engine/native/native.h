@@ -39,10 +39,16 @@ void native_done(void);
 void native_in_builder(void);
 
 /*
+ * Does the caller need rootless_enter()? Everybody but the host's root does; root of a user namespace (a container of a
+ * system) is not the host's.
+ */
+bool rootless_is(void);
+
+/*
  * Make the calling process root of a user and mount namespace of its own, where engine_native works without
  * being root. Single-threaded callers only. The caller's uid becomes 0, and 1, 2, … become the range that
  * /etc/subuid and /etc/subgid give it, through newuidmap(1) and newgidmap(1); without these there is one id only.
- * *ret_ids: ids that the namespace has, the caller's own included. WHY_UNSUPPORTED names the setting that forbids
+ * Who is root of a user namespace already keeps it. *ret_ids: ids that the namespace has, the caller's own included. WHY_UNSUPPORTED names the setting that forbids
  * user namespaces and the command that mends it.
  */
 int rootless_enter(unsigned *ret_ids, struct err *e);

@@ -71,6 +71,30 @@ static bool map_from_outside(pid_t pid, uid_t uid, gid_t gid, unsigned long usta
 	return run_mapper("newuidmap", pid, uid, ustart, n) == 0 && run_mapper("newgidmap", pid, gid, gstart, n) == 0;
 }
 
+bool rootless_is(void)
+{
+	/* The initial one has all but (uid_t)-1, in one piece. */
+	return geteuid() != 0 || native_own_ids("/proc/self/uid_map") < UINT32_MAX;
+}
+
+/*
+ * Root of a user namespace, as in a container of a system: its file systems belong to somebody outside, so ids can't be
+ * shifted when they are mounted, and it is where an ordinary user comes to by
+ * making a namespace.
+ */
+static int root_of_container(unsigned *ret_ids, struct err *e)
+{
+	unsigned n = native_own_ids("/proc/self/uid_map"), m = native_own_ids("/proc/self/gid_map");
+
+	n = m < n ? m : n;
+	if (unshare(CLONE_NEWNS) < 0)
+		return native_userns_err(-errno, e);
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return err_set(e, -errno, "cannot keep mounts private");
+	*ret_ids = n < BOX_IDS ? n : BOX_IDS;
+	return 0;
+}
+
 int rootless_enter(unsigned *ret_ids, struct err *e)
 {
 	uid_t uid = geteuid();
@@ -83,6 +107,8 @@ int rootless_enter(unsigned *ret_ids, struct err *e)
 	bool mapped;
 	char c = 'x', map[48];
 
+	if (uid == 0)
+		return root_of_container(ret_ids, e);
 	n = sub_range("/etc/subuid", pw ? pw->pw_name : NULL, uid, &ustart);
 	m = sub_range("/etc/subgid", pw ? pw->pw_name : NULL, uid, &gstart);
 	n = m < n ? m : n;

@@ -362,11 +362,15 @@ static int make_part(struct bringup *b, unsigned i, int box, struct err *e)
 
 	for (; o.nlower < part->nlayers; o.nlower++) {
 		const char *path = part->layers[o.nlower];
-		int fd = part->idmap && !native.rootless ? mnt_copy(AT_FDCWD, path, 0, b->userns) :
-							    open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		int fd = mnt_copy(AT_FDCWD, path, 0, part->idmap && !native.rootless ? b->userns : FD_NONE);
 
+		/* What is mounted below, and locked there, can't be left out of a copy; then the box sees the path in its mounts. */
+		if (fd == -EINVAL && !(part->idmap && !native.rootless)) {
+			fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+			fd = fd < 0 ? -errno : fd;
+		}
 		if (fd < 0) {
-			r = part->idmap && !native.rootless ? fd : -errno;
+			r = fd;
 			r = r == -EINVAL ? err_why(e, WHY_UNSUPPORTED, r,
 						   "the file system of '%s' has no idmapped mounts: keep the state directory "
 						   "on ext4, xfs, btrfs or tmpfs (kernel 6.1 or newer)", path) :
@@ -410,6 +414,11 @@ static int make_disk(struct bringup *b, struct err *e)
 				       "btrfs or tmpfs (kernel 6.1 or newer)", b->spec->box_dir);
 		if (box < 0)
 			return err_set(e, box, "cannot shift the ids of the box's disk");
+	} else {
+		/* A copy is a mount of its own, so that the paths in the box's /proc/self/mountinfo begin there. */
+		box = mnt_copy(b->box_dir, "", 0, FD_NONE);
+		if (box < 0 && box != -EINVAL)
+			return err_set(e, box, "cannot use '%s'", b->spec->box_dir);
 	}
 	for (unsigned i = 0; i < b->spec->nparts; i++) {
 		int r = make_part(b, i, box < 0 ? b->box_dir : box, e);
