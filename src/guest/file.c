@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,6 +9,7 @@
 #include "base/fd.h"
 #include "chan/copy.h"
 #include "guest/serve.h"
+#include "guest/spawn.h"
 #include "guest/user.h"
 
 /* Copying out of and into the box: done with the rights of the user who was named, in a process that is only this. */
@@ -27,14 +27,6 @@ static int become(const char *what, struct err *e)
 	if (syscall(SYS_setresgid, u.gid, u.gid, u.gid) < 0 || syscall(SYS_setresuid, u.uid, u.uid, u.uid) < 0)
 		return err_set(e, -errno, "cannot become user %u of the box", u.uid);
 	return 0;
-}
-
-static int open_dir(const char *path)
-{
-	struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
-	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
-
-	return fd < 0 ? -errno : fd;
 }
 
 static void said(int conn, const struct err *e)
@@ -73,7 +65,7 @@ static int destination(const struct box_path *p, char *own, int *ret_dir, const 
 {
 	char parent[BOX_PATH_MAX + 1];
 	size_t n = strlen(p->path);
-	int fd = open_dir(p->path);
+	int fd = open_dir(p->path, O_RDONLY);
 
 	if (fd >= 0) {
 		*ret_dir = fd;
@@ -88,7 +80,7 @@ static int destination(const struct box_path *p, char *own, int *ret_dir, const 
 	while (n > 1 && parent[n - 1] != '/')
 		n--;
 	parent[n] = '\0';
-	fd = open_dir(parent);
+	fd = open_dir(parent, O_RDONLY);
 	if (fd < 0)
 		return err_set(e, fd, "cannot enter '%.500s'", parent);
 	*ret_dir = fd;

@@ -31,4 +31,7 @@ struct spawn {
  */
 pid_t spawn(const struct spawn *s, bool *ret_not_run, struct err *e);
 
+/* Open a directory of the box for somebody outside: not through a link of /proc. A descriptor or a negative errno. No allocation. */
+int open_dir(const char *path, int flags);
+
 #endif

@@ -72,7 +72,7 @@ static int judge_place(const char *at, struct err *e)
 	if (strcmp(at, "/") == 0)
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "nothing can be mounted over the root of a box: choose a directory in it");
 	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
-		if (path_within(at, taken[i]))
+		if (path_within(at, taken[i]) && !(path_within(at, "/dev/shm") && strcmp(at, "/dev/shm") != 0))
 			return err_why(e, WHY_BAD_REQUEST, -EINVAL, "nothing can be mounted in %s of a box: choose another place than '%s'",
 				       taken[i], at);
 	return 0;
