@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -86,6 +87,24 @@ static bool ask_why(struct cli *c, const struct call *call, struct answer *ret)
 	put_box(c, &q, call->box);
 	json_put_int(&q.json, "mark", call->mark);
 	return ask(c, &q, NULL, 0, ret, &e) == 0 && json_str(ret->doc.root, "end", NULL);
+}
+
+/*
+ * A process lets go of its connections before its parent can see that it ended, so the daemon may know a moment later than
+ * we do. Not for long: an init that only hung up is alive, and nothing will come.
+ */
+static bool ask_why_lost(struct cli *c, const struct call *call, struct answer *ret)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+
+	for (int i = 0; i < 100; i++) {
+		if (ask_why(c, call, ret))
+			return true;
+		answer_done(ret);
+		*ret = (struct answer)ANSWER_INIT;
+		(void)nanosleep(&pause, NULL);
+	}
+	return false;
 }
 
 /* Signals that mean that the program is broken or was broken; the others are somebody's wish. */
@@ -214,7 +233,7 @@ static int conclude_lost(struct cli *c, const struct call *call, const struct er
 	struct box_exit x = { .kind = BOX_SIGNALED, .status = SIGKILL };
 	OWN_ANSWER a = ANSWER_INIT;
 
-	if (e->code != -ECONNRESET || !ask_why(c, call, &a))
+	if (e->code != -ECONNRESET || !ask_why_lost(c, call, &a))
 		return no_box(c, e);
 	say_note(c, "box '%s': %s", call->box, json_str(a.doc.root, "text", json_str(a.doc.root, "end", "ended")));
 	if (args_has(&c->args, O(JSON)))

@@ -278,8 +278,12 @@ bool cgroups_have(const struct cgroups *cg, enum cg_ctl ctl)
 
 static int group_open(int parent, const char *id)
 {
-	int d = parent < 0 ? -1 : openat(parent, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int d;
 
+	/* No call, no errno: what an earlier one left there could be 0, and that is a descriptor. */
+	if (parent < 0)
+		return -ENOENT;
+	d = openat(parent, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return d < 0 ? -errno : d;
 }
 
