@@ -560,8 +560,10 @@ int cgroup_set_limits(const struct cgroups *cg, const char *id, const struct cg_
 	OWN_FD from = any_group(cg, id), v2 = group_open(cg->v2, id);
 	int r;
 
-	if (from < 0)
-		return err_why(e, WHY_WRONG_STATE, -ESRCH, "the box does not run");
+	/* Without any hierarchy there is no group to be missing: each limit that is wanted says so below. */
+	for (int c = 0; from < 0 && c < CG_COUNT; c++)
+		if (cgroups_have(cg, (enum cg_ctl)c))
+			return err_why(e, WHY_WRONG_STATE, -ESRCH, "the box does not run");
 	for (int c = 0; c < CG_FREEZER; c++) {
 		OWN_FD d = FD_NONE;
 		pid_t pids[256];

@@ -99,7 +99,7 @@ want_out '^0$' cubby exec --user root box -- sh -c \
 t "b20: a background process that holds the output keeps nobody waiting, and lives on"
 SECONDS=0
 want_out '^started$' cubby exec box -- sh -c 'sleep 600 & echo started'
-want_out '^started$' cubby exec box -- sh -c 'nohup sleep 601 >/dev/null & echo started'
+want_out '^started$' cubby exec box -- sh -c 'trap "" HUP; sleep 601 >/dev/null & echo started'
 want_out '^started$' cubby exec box -- sh -c 'sleep 602 >/dev/null <&- & echo started'
 # shellcheck disable=SC2086
 want_out '^started$' cubby run $weak --template tiny -- sh -c 'sleep 603 & echo started'
@@ -188,8 +188,21 @@ want "$(field box .state)" = running
 want_status 137 cubby exec --user root box -- sh -c 'kill -9 $$'
 
 can_limit=1
-[[ $(field box '[.grade[]|select(.id|test("memory"))|.level]|join(",")') == *on* ]] || can_limit=
-limits_or_skip() { [[ -n $can_limit ]] || skip "no cgroup of the memory and pids controllers for this user"; }
+[[ $(field box '.grade[]|select(.id=="memory-limit").level') == on ]] || can_limit=
+limits_or_skip() {
+	[[ -n $can_limit ]] && return 0
+	skip "no cgroup of the memory and pids controllers for this user"
+	return 1
+}
+
+t "a limit that can't be set is refused with what to do"
+if [[ -n $can_limit ]]; then
+	want_status 0 cubby limits box --memory 1G
+else
+	want_err 1 'no memory cgroup.*doctor' cubby limits box --memory 64M
+	want_err 1 'no memory cgroup.*doctor' cubby limits box --memory 65M
+	want_status 0 cubby exec box -- true
+fi
 
 t "out of memory"
 if limits_or_skip; then
@@ -230,7 +243,7 @@ fi
 t "an unknown box, a paused box: 125, and nothing ran"
 call cubby exec --json nosuchbox -- true
 want "$STATUS:$(jend why)" = 125:no-such-box
-if limits_or_skip; then
+if [[ -n $can_limit ]]; then
 	want_status 0 cubby pause box
 	call cubby exec --json box -- true
 	want "$STATUS:$(jend why)" = 125:wrong-state
