@@ -71,8 +71,12 @@ static int open_dirs(struct bringup *b, struct err *e)
 	return b->run_dir < 0 ? err_set(e, -errno, "cannot open '%s'", s->run_dir) : 0;
 }
 
+static void drop_uppers(struct bringup *b);
+
 static void close_dirs(struct bringup *b)
 {
+	/* Here, when the first process is gone for certain: it may have the disk mounted. */
+	drop_uppers(b);
 	fd_close(&b->run_dir);
 	fd_close(&b->box_dir);
 	if (b->made_run)
@@ -542,11 +546,11 @@ static const struct step steps[] = {
 	{ "opening the box's directories", open_dirs, close_dirs },
 	/* First of what can be taken: a box that runs must not lose its socket to a second start. */
 	{ "making the box's cgroup", make_group, drop_groups },
-	{ "preparing the box's disk", make_uppers, drop_uppers },
 	{ "making the box's socket", make_socket, drop_socket },
 	{ "making pipes", make_pipes, drop_pipes },
 	{ "starting the box's first process", give_birth, bury },
 	{ "giving the box its ids", give_ids, NULL },
+	{ "preparing the box's disk", make_uppers, NULL },
 	{ "mounting the box's disk", make_disk, drop_disk },
 	{ "mounting directories of the host", make_mounts, drop_mounts },
 	{ "setting the box's limits", make_limits, drop_limits },
