@@ -763,7 +763,7 @@ static void list(struct req *q, bool with_usage)
 		}
 		if (b->link == &q->d->boxes)
 			break;
-		b = (const struct box *)((const char *)b->link - offsetof(struct box, next));
+		b = (const void *)((const char *)b->link - offsetof(struct box, next));
 	}
 	json_end_arr(&o);
 	json_end_obj(&o);

@@ -253,6 +253,7 @@ daemon_pids() {
 }
 
 # daemon_stop [SIGNAL]: end the daemon (TERM), and wait until it is gone. Its boxes go on.
+# shellcheck disable=SC2120
 daemon_stop() {
 	local i pid pids
 	pids=$(daemon_pids)

@@ -583,7 +583,7 @@ int main(int argc, char **argv)
 	char c = 0;
 	pid_t pid;
 
-	for (; i < argc && strcmp(argv[i], "--") != 0; i++) {
+	for (; i < argc && strcmp(argv[i], "--") != 0; i += 2) {
 		const char *value = i + 1 < argc ? argv[i + 1] : "";
 
 		if (strcmp(argv[i], "--as") == 0) {
@@ -596,7 +596,6 @@ int main(int argc, char **argv)
 			fprintf(stderr, "lab: what is '%s'?\n", argv[i]);
 			return 125;
 		}
-		i++;
 	}
 	if (i + 1 >= argc) {
 		fprintf(stderr, "usage: lab [--as root|user|userns] [--seconds N] [--bind SRC:NAME]... -- COMMAND [ARG]...\n");
