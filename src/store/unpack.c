@@ -274,7 +274,7 @@ static int unpack_file(struct unpack *u, struct archive *a, struct archive_entry
 
 static int unpack_one(struct unpack *u, struct archive *a, struct archive_entry *ae)
 {
-	const char *raw = archive_entry_pathname(ae), *hard = archive_entry_hardlink(ae), *last, *target;
+	const char *raw = archive_entry_pathname(ae), *hard = archive_entry_hardlink(ae), *last = NULL, *target;
 	uint32_t uid = id_of(archive_entry_uid(ae)), gid = id_of(archive_entry_gid(ae));
 	mode_t type = archive_entry_filetype(ae);
 	unsigned mode = archive_entry_perm(ae) & 07777;

@@ -733,7 +733,7 @@ int cgroup_usage(const struct cgroups *cg, const char *id, struct cg_usage *ret,
 /* v1 has no call that kills a group: each process by its pidfd, and only while it is still in the group. */
 static int kill_each(const struct cgroups *cg, const char *id, int dir)
 {
-	pid_t pids[256];
+	pid_t pids[256] = { 0 };
 	int n = pids_in(dir, pids, 256);
 
 	for (int i = 0; i < n; i++) {

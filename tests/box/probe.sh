@@ -60,7 +60,7 @@ mkdir -p "$TINY/proc"
 want_out 'found in /proc/[0-9]*/environ' unshare -m -p --fork --kill-child bash -c 'mount -t proc proc "$1/proc"
 	HIDDEN=$2 chroot "$1" /bin/probe wait &
 	for ((i = 0; i < 500; i++)); do grep -qsz probe "$1/proc/$!/cmdline" && break; sleep 0.01; done
-	chroot "$1" /bin/probe find-marker "$3"' bash "$TINY" "$marker" "$hex"
+	exec chroot "$1" /bin/probe find-marker "$3"' bash "$TINY" "$marker" "$hex"
 rm -rf "$LAB/hay"
 
 t "the search doesn't find itself"
