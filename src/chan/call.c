@@ -267,6 +267,11 @@ static void one_signal(struct call *c, int sig)
 		hang_up(c, sig);
 		return;
 	}
+	/* The terminal is gone, and with it everything that was run on it. */
+	if (sig == SIGHUP && c->x.in == BOX_STDIO_TTY) {
+		hang_up(c, sig);
+		return;
+	}
 	(void)box_put_u32(&b, BOX_SIGNAL, (uint32_t)sig);
 	tell(c, &b);
 }
@@ -419,7 +424,8 @@ static void move(struct call *c, int which, bool readable)
 		if (which == IN && tty) {
 			static const char end_of_file = 4; /* Ctrl-D, what a terminal has for it */
 
-			if (isatty(c->io->in))
+			/* As it was at first: a terminal that is gone is none any more for isatty(3). */
+			if (c->relay[IN].from_is == RELAY_TTY)
 				hang_up(c, SIGHUP);
 			else
 				(void)!write(c->ours[IN], &end_of_file, 1);

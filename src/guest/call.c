@@ -216,7 +216,7 @@ static bool over(const struct call *c)
 	return c->phase == RUNNING ? c->ended : c->childless;
 }
 
-static void watch(struct call *c)
+static void watch(struct guest *g, struct call *c)
 {
 	bool all_gone = true;
 
@@ -241,6 +241,7 @@ static void watch(struct call *c)
 			break;
 		}
 	}
+	serve_idle(g);
 	send_exit(c, all_gone);
 }
 
@@ -408,6 +409,7 @@ enum serve_end call_serve(struct guest *g, int conn, struct serve_in *in)
 	if (r == 0 && (in->nfds != box_exec_fds(&x) || in->nrest >= sizeof(c.in)))
 		r = -EBADMSG;
 	if (r < 0) {
+		serve_idle(g);
 		serve_fail(conn, r, r == -EBADMSG ? "a malformed request" : "the box has no memory left");
 		return SERVE_DONE;
 	}
@@ -419,6 +421,7 @@ enum serve_end call_serve(struct guest *g, int conn, struct serve_in *in)
 
 	r = start(&c, &x, in, &e, &command);
 	if (r < 0) {
+		serve_idle(g);
 		if (command)
 			not_run(conn, r, &e);
 		else
@@ -431,6 +434,6 @@ enum serve_end call_serve(struct guest *g, int conn, struct serve_in *in)
 		if (!frames(&c))
 			hang_up(&c);
 	}
-	watch(&c);
+	watch(g, &c);
 	return SERVE_DONE;
 }

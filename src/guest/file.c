@@ -34,7 +34,7 @@ static void said(int conn, const struct err *e)
 	serve_fail(conn, e->code ? e->code : -EIO, e->text);
 }
 
-static void get(int conn, const struct box_path *p)
+static void get(struct guest *g, int conn, const struct box_path *p)
 {
 	struct copy_opts o = { .follow = p->flags & BOX_PATH_FOLLOW, .max_bytes = p->max_bytes };
 	struct copy_result res = { 0 };
@@ -52,6 +52,7 @@ static void get(int conn, const struct box_path *p)
 		r = copy_send(&s, AT_FDCWD, p->path, base, false, &e);
 	if (r == 0)
 		r = box_put(&s.out, BOX_OK, NULL, 0);
+	serve_idle(g);
 	/* What was read before the failure comes first: the receiver is in the middle of it. */
 	if (s.in)
 		(void)copy_flush(&s);
@@ -114,7 +115,7 @@ static int receive(struct copy_stream *s, int dir, const char *name, struct err 
 	return r;
 }
 
-static void put(int conn, const struct box_path *p)
+static void put(struct guest *g, int conn, const struct box_path *p)
 {
 	struct copy_opts o = { .max_bytes = p->max_bytes };
 	struct copy_result res = { 0 };
@@ -133,6 +134,7 @@ static void put(int conn, const struct box_path *p)
 	}
 	if (r == 0 && ok(conn))
 		r = receive(&s, dir, name, &e);
+	serve_idle(g);
 	if (r < 0)
 		said(conn, &e);
 	else
@@ -145,7 +147,6 @@ enum serve_end file_serve(struct guest *g, int conn, const struct serve_in *in)
 	struct err e = ERR_INIT;
 	struct box_path p;
 
-	(void)g;
 	if (box_get_path(&in->f, &p) < 0) {
 		serve_fail(conn, -EBADMSG, "a malformed request");
 		return SERVE_DONE;
@@ -153,8 +154,8 @@ enum serve_end file_serve(struct guest *g, int conn, const struct serve_in *in)
 	if (become(p.user, &e) < 0)
 		said(conn, &e);
 	else if (in->f.kind == BOX_GET)
-		get(conn, &p);
+		get(g, conn, &p);
 	else
-		put(conn, &p);
+		put(g, conn, &p);
 	return SERVE_DONE;
 }

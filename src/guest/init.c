@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -25,13 +26,21 @@
 
 /*
  * What PID 1 knows of its handlers. A handler's row is found by its pid, which stays its own until PID 1 has waited
- * for it. `busy` is the one thing shared: a byte that the handler sets while a call is under way. Nothing PID 1 does
- * depends on it but the answer to BOX_PING.
+ * for it. The shared page is for the answer to BOX_PING and for BOX_STOP; PID 1 itself believes nothing in it that
+ * could harm it.
  */
 static pid_t handlers[INIT_HANDLERS_MAX];
-static uint8_t *busy;
+static struct guest_shared *shared;
 static unsigned rows_used;	/* rows above have never been used, so their memory hasn't either */
-static uint64_t last_end_ms;
+
+/*
+ * While there is work, one handler waits for the next connection in advance, since the fork is a good part of what a
+ * short command costs. It takes the connection itself and says so through note_fd; PID 1, which doesn't listen
+ * meanwhile, makes the next one. After SPARE_MS without work it is gone, and with it its memory.
+ */
+#define SPARE_MS 2000
+static pid_t spare;
+static int note_fd;
 
 static uint64_t now_ms(void)
 {
@@ -100,9 +109,13 @@ static int start(const struct init_opts *o, struct guest *g, struct err *e)
 	if (g->sig_fd < 0)
 		return err_set(e, -errno, "cannot make a signal descriptor");
 
-	busy = mmap(NULL, INIT_HANDLERS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (busy == MAP_FAILED)
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
 		return err_set(e, -errno, "cannot map the table of handlers");
+	shared->last_end_ms = now_ms();
+	note_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (note_fd < 0)
+		return err_set(e, -errno, "cannot make an event descriptor");
 	r = fd_set_nonblock(o->listen_fd, true);
 	if (r < 0)
 		return err_set(e, r, "cannot set the listening socket");
@@ -130,7 +143,10 @@ static int row_free(void)
 
 	if (r >= 0)
 		return r;
-	return rows_used < INIT_HANDLERS_MAX ? (int)rows_used++ : -1;
+	if (rows_used == INIT_HANDLERS_MAX)
+		return -1;
+	shared->rows = ++rows_used;
+	return (int)rows_used - 1;
 }
 
 /* How a handler ended: its row is free again. -1 for any other process of the box. */
@@ -140,10 +156,12 @@ static int handler_ended(pid_t pid, int status)
 
 	if (row < 0)
 		return -1;
+	if (pid == spare)
+		spare = 0;
 	handlers[row] = 0;
-	if (busy[row]) {
-		busy[row] = 0;
-		last_end_ms = now_ms();
+	if (shared->busy[row]) {
+		shared->busy[row] = 0;
+		shared->last_end_ms = now_ms();
 	}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : SERVE_DONE;
 }
@@ -183,13 +201,9 @@ static pid_t hand_over(struct guest *g, int listen_fd, int conn)
 		refuse(conn, -EAGAIN, "the box is serving as many connections as it can; try again");
 		return -EAGAIN;
 	}
-	g->active = 0;
-	for (unsigned i = 0; i < rows_used; i++)
-		g->active += busy[i] != 0;
-	g->idle_ms = g->active ? 0 : now_ms() - last_end_ms;
 	pid = fork();
 	if (pid == 0) {
-		g->busy = &busy[row];
+		g->row = (unsigned)row;
 		(void)close(listen_fd);
 		_exit(serve(g, conn));
 	}
@@ -201,6 +215,40 @@ static pid_t hand_over(struct guest *g, int listen_fd, int conn)
 	}
 	handlers[row] = pid;
 	return pid;
+}
+
+static int wait_for_one(int listen_fd)
+{
+	struct pollfd p = { .fd = listen_fd, .events = POLLIN };
+	uint64_t one = 1;
+	int conn;
+
+	if (shared->stopping || poll(&p, 1, SPARE_MS) <= 0)
+		return -1;
+	conn = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+	if (conn >= 0 && write(note_fd, &one, sizeof(one)) < 0)
+		return -1;
+	return conn;
+}
+
+static void make_spare(struct guest *g, int listen_fd)
+{
+	int row = shared->stopping ? -1 : row_free();
+	pid_t pid;
+
+	/* Without one PID 1 listens, and says why nobody can be served. */
+	if (row < 0)
+		return;
+	pid = fork();
+	if (pid == 0) {
+		int conn = wait_for_one(listen_fd);
+
+		g->row = (unsigned)row;
+		(void)close(listen_fd);
+		_exit(conn < 0 ? SERVE_DONE : serve(g, conn));
+	}
+	if (pid > 0)
+		spare = handlers[row] = pid;
 }
 
 static void answer_setup(int conn, const struct err *e)
@@ -258,6 +306,8 @@ static bool take_one(struct guest *g, int listen_fd)
 	else
 		(void)hand_over(g, listen_fd, conn);
 	(void)close(conn);
+	if (!g->unsealed && !spare)
+		make_spare(g, listen_fd);
 	return go_on;
 }
 
@@ -266,11 +316,20 @@ static int loop(struct guest *g, int listen_fd)
 	struct pollfd p[] = {
 		{ .fd = listen_fd, .events = POLLIN },
 		{ .fd = g->sig_fd, .events = POLLIN },
+		{ .fd = note_fd, .events = POLLIN },
 	};
 
 	for (;;) {
-		if (poll(p, 2, -1) < 0)
+		p[0].fd = spare ? -1 : listen_fd;
+		p[0].revents = 0;
+		if (poll(p, 3, -1) < 0)
 			continue;
+		if (p[2].revents) {
+			uint64_t n;
+
+			(void)!read(note_fd, &n, sizeof(n));
+			make_spare(g, listen_fd);
+		}
 		if (p[0].revents && !take_one(g, listen_fd))
 			return 0;
 		if (p[1].revents) {
@@ -289,7 +348,6 @@ int init_main(const struct init_opts *opts)
 	struct guest g = { .unsealed = opts->pooled };
 	struct err e = ERR_INIT;
 
-	last_end_ms = now_ms();
 	if (start(opts, &g, &e) < 0) {
 		(void)fd_write_all(opts->ready_fd, e.text, strlen(e.text));
 		return 1;
@@ -297,5 +355,6 @@ int init_main(const struct init_opts *opts)
 	if (fd_write_all(opts->ready_fd, "R", 1) < 0)
 		return 1;
 	(void)close(opts->ready_fd);
+	g.shared = shared;
 	return loop(&g, opts->listen_fd);
 }

@@ -29,6 +29,20 @@ bool serve_send(int conn, const struct buf *b, const int *fds, size_t nfds)
 	return true;
 }
 
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void serve_idle(struct guest *g)
+{
+	g->shared->last_end_ms = now_ms();
+	g->shared->busy[g->row] = 0;
+}
+
 void serve_fail(int conn, int code, const char *text)
 {
 	OWN_BUF b = BUF_INIT(BOX_HEAD + 4 + ERR_TEXT_MAX);
@@ -121,14 +135,27 @@ static void answer(int conn, const struct box_idle *idle)
 		(void)serve_send(conn, &b, NULL, 0);
 }
 
+static void ping(const struct guest *g, int conn)
+{
+	struct box_idle idle = { 0 };
+	uint64_t now = now_ms();
+
+	for (unsigned i = 0; i < g->shared->rows && i < sizeof(g->shared->busy); i++)
+		idle.active += g->shared->busy[i] != 0;
+	if (!idle.active && now > g->shared->last_end_ms)
+		idle.idle_ms = now - g->shared->last_end_ms;
+	answer(conn, &idle);
+}
+
 /*
  * kill(2) with -1 reaches everything in the pid namespace but PID 1 and ourselves. Handlers of calls have their
  * signals blocked and end with their commands; the others die.
  */
-static enum serve_end stop(int conn, uint32_t grace_ms)
+static enum serve_end stop(struct guest *g, int conn, uint32_t grace_ms)
 {
 	uint64_t waited = 0;
 
+	g->shared->stopping = 1;
 	(void)kill(-1, SIGTERM);
 	(void)kill(-1, SIGCONT);
 	for (int step = 1; waited < grace_ms; step = step < 20 ? step * 2 : 20) {
@@ -166,15 +193,15 @@ enum serve_end serve(struct guest *g, int conn)
 
 	switch (in.f.kind) {
 	case BOX_EXEC:
-		*g->busy = 1;
+		g->shared->busy[g->row] = 1;
 		return call_serve(g, conn, &in);
 	case BOX_GET:
 	case BOX_PUT:
-		*g->busy = 1;
+		g->shared->busy[g->row] = 1;
 		return file_serve(g, conn, &in);
 	case BOX_STOP:
 		if (box_get_u32(&in.f, &grace) == 0)
-			return stop(conn, grace);
+			return stop(g, conn, grace);
 		break;
 	case BOX_SETUP:
 		if (g->unsealed)
@@ -183,7 +210,7 @@ enum serve_end serve(struct guest *g, int conn)
 		return SERVE_DONE;
 	case BOX_PING:
 		if (in.f.len == 0) {
-			answer(conn, &(struct box_idle){ .active = g->active, .idle_ms = g->idle_ms });
+			ping(g, conn);
 			return SERVE_DONE;
 		}
 		break;

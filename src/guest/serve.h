@@ -19,13 +19,20 @@ enum serve_end {
 	SERVE_STOP = 12,	/* everything in the box has ended: so does PID 1 */
 };
 
+/* What PID 1 and the handlers share. */
+struct guest_shared {
+	volatile uint64_t last_end_ms;	/* CLOCK_MONOTONIC: when the last call ended, or the box began */
+	volatile uint32_t rows;		/* of busy that have ever been used */
+	volatile uint32_t stopping;	/* no handler is made in advance any more */
+	volatile uint8_t busy[4096];	/* a call is under way */
+};
+
 /* What a handler knows of the box; a copy of PID 1's at the time of the fork. */
 struct guest {
 	int sig_fd;		/* signalfd(2) of SIGCHLD, which is blocked; reads the signals of whoever reads it */
 	bool unsealed;		/* pooled, and seal_final() is still to come */
-	uint32_t active;	/* calls under way */
-	uint64_t idle_ms;
-	volatile uint8_t *busy;	/* shared with PID 1: this handler's "a call is under way" */
+	unsigned row;		/* of this handler */
+	struct guest_shared *shared;
 };
 
 #define SERVE_FIRST_MS 30000	/* a client that hasn't said by then what it wants is cut off */
@@ -41,6 +48,8 @@ struct serve_in {
 	const uint8_t *rest;	/* bytes that came after the frame */
 	size_t nrest;
 };
+/* The call is over: said before the client learns it, so that a BOX_PING that follows is right. */
+void serve_idle(struct guest *g);
 void serve_fail(int conn, int code, const char *text);
 /* Send what is in `b`. false: the client is gone. */
 bool serve_send(int conn, const struct buf *b, const int *fds, size_t nfds);
