@@ -73,10 +73,10 @@ enum box_stdio {
 
 struct box_exec {
 	char *const *argv;	/* NULL-terminated, at least one; searched in the PATH of env when it has no '/' */
-	char *const *env;	/* NULL-terminated, "NAME=value", added over the box's defaults; NULL: none. The last of a name counts */
+	char *const *env;	/* NULL-terminated or NULL, "NAME=value", over the box's defaults. The last of a name counts */
 	/*
 	 * A name of the box's passwd, "UID" or "UID:GID", decimal. A name never begins with a digit, so that a number
-	 * is always a number. NULL: user 1000 where the box's passwd has one, else root.
+	 * is always a number. NULL: user 1000 where the box's passwd has one (and the box that id), else root.
 	 */
 	const char *user;
 	const char *cwd;	/* absolute. NULL: the user's home, "/" when that is missing */
@@ -110,7 +110,7 @@ struct box_idle {
 
 enum {
 	BOX_PATH_FOLLOW = 1,	/* GET: when the path itself is a link, copy what it leads to */
-	BOX_PATH_CONTENTS = 2,	/* PUT: the first entry is a directory whose content goes into the path, under no name of its own */
+	BOX_PATH_CONTENTS = 2,	/* PUT: the content of the first entry, a directory, goes into the path */
 	BOX_PATH_FLAGS = 3,
 };
 struct box_path {
@@ -133,7 +133,7 @@ struct box_entry {
 	uint32_t mode;		/* permission bits, at most 07777 */
 	int64_t mtime_s;
 	uint32_t mtime_ns;
-	/* One component. Of the first entry: what it is called inside of a directory that exists, in BOX_PUT; ignored in BOX_GET. */
+	/* One component. Of the first entry: in BOX_PUT its name inside of a directory that exists; ignored in BOX_GET. */
 	const char *name;
 	const char *target;	/* BOX_ENTRY_LINK; else "" */
 };
@@ -186,7 +186,7 @@ int box_get_hole(const struct box_frame *f, uint64_t *ret);
 /* Fills e with what the box said, made safe to print, and returns its negative errno; or -EBADMSG. */
 int box_get_fail(const struct box_frame *f, struct err *e);
 
-/* A name that can't lead anywhere but into the directory it is used in: not empty, '.', '..', nor with '/'; BOX_NAME_MAX. */
+/* A name that leads nowhere but into its directory: not empty, '.', '..', nor with '/'; at most BOX_NAME_MAX bytes. */
 bool box_name_ok(const char *s);
 
 /* How many descriptors come with x. */

@@ -46,7 +46,7 @@ int call_ping(int sock, uint32_t wait_ms, struct box_idle *ret, struct err *e);
 /* Name a pooled box. At most 10 s. */
 int call_setup(int sock, const struct box_setup *x, struct err *e);
 
-/* Shared with chan/copy.c: receive one whole frame into `in`, which holds it until the next call. 1, 0 at the end, or -errno. */
+/* Receive one whole frame into `in`, which holds it until the next call. 1, 0 at the end, or -errno. */
 struct call_in {
 	uint8_t *buf;
 	size_t room, have, used;

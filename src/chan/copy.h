@@ -76,7 +76,10 @@ int copy_flush(struct copy_stream *s);
  * followed on the way (the caller's own path); never below.
  */
 int copy_send(struct copy_stream *s, int dir_fd, const char *path, const char *as, bool magic, struct err *e);
-/* Receive one entry with all below it, to dir_fd/name; name NULL: it must be a directory, and its content goes to dir_fd. `first` is its frame. */
+/*
+ * Receive one entry, whose frame is `first`, with all below it, to dir_fd/name. name NULL: it must be a directory, and
+ * its content goes to dir_fd.
+ */
 int copy_receive(struct copy_stream *s, const struct box_entry *first, int dir_fd, const char *name, struct err *e);
 /* The last component of a path without trailing slashes, into ret (BOX_NAME_MAX + 1); false for "", ".", ".." and "/". */
 bool copy_last_name(const char *path, char *ret);

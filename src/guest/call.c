@@ -295,7 +295,7 @@ static char *joined(const char *key, const char *value)
 	return s;
 }
 
-/* The box's defaults, and what was given over them. NULL when memory is gone; otherwise it lives as long as the process. */
+/* The box's defaults, and what was given over them; lives as long as the process. NULL when memory is gone. */
 static char **environment(const struct box_exec *x, const struct user *u)
 {
 	char *dflt[] = {

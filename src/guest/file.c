@@ -61,7 +61,10 @@ static void get(struct guest *g, int conn, const struct box_path *p)
 	copy_stream_done(&s);
 }
 
-/* An existing directory takes the thing in; else its parent must exist. *ret_name: NULL, "" (the first entry's own), or the new name. */
+/*
+ * An existing directory takes the thing in; else its parent must exist. *ret_name: NULL (content), "" (the first
+ * entry's own name), or the new name.
+ */
 static int destination(const struct box_path *p, char *own, int *ret_dir, const char **ret_name, struct err *e)
 {
 	char parent[BOX_PATH_MAX + 1];

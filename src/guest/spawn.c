@@ -23,7 +23,9 @@
  * only make system calls: no allocation, no libc function that keeps state. setresuid() and friends of libc also
  * have to tell other threads, hence the bare calls.
  */
-enum step { STEP_NONE, STEP_SESSION, STEP_NULL, STEP_STDIO, STEP_TTY, STEP_GROUPS, STEP_IDS, STEP_CWD, STEP_CLOSE, STEP_EXEC };
+enum step {
+	STEP_NONE, STEP_SESSION, STEP_NULL, STEP_STDIO, STEP_TTY, STEP_GROUPS, STEP_IDS, STEP_CWD, STEP_CLOSE, STEP_EXEC,
+};
 
 struct child {
 	const struct spawn *s;

@@ -25,7 +25,8 @@ struct user {
 };
 
 /*
- * what: a name, "UID" or "UID:GID", whole-string decimal; or NULL: user 1000 where it has an entry, else root.
+ * what: a name, "UID" or "UID:GID", whole-string decimal; or NULL: user 1000 where it has an entry and the box such
+ * an id, else root.
  *
  * What begins with a digit is a number and is never looked up as a name. A number without entry has the group of the
  * same number, never group 0 by default. "root" and 0 need no entry. -EINVAL: no such notation; -ENOENT: no such

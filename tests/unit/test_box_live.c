@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -114,6 +115,8 @@ static int box_main(void *p)
 
 	must(read(plan->go, &c, 1) == 1, 120);
 	must(setgid(0) == 0 && setuid(0) == 0, 121);
+	/* A test that dies takes its box along. */
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	make_root(plan->dir, trap);
 	(void)snprintf(a, sizeof(a), "--listen=%d", plan->listen_fd);
 	(void)snprintf(b, sizeof(b), "--ready=%d", plan->ready_fd);
