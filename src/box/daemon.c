@@ -360,7 +360,7 @@ int daemon_dirs(const char *state_dir, const char *run_dir, struct err *e)
 	int r = own_dir(state_dir, 0700, e);
 
 	if (r == 0)
-		r = own_dir(run_dir, 0755, e);
+		r = own_dir(run_dir, geteuid() == 0 ? 0755 : 0700, e);
 	if (r == 0)
 		r = own_dir_below(state_dir, "boxes", 0700, e);
 	if (r == 0)

@@ -916,12 +916,14 @@ static void op_why(struct req *q)
 	(void)snprintf(dir, sizeof(dir), "%s/%s", box_parent_dir(b, parent, sizeof(parent)), b->id);
 	if (u.oom_kills > mark >> 24) {
 		end = "oom";
-		(void)snprintf(say, sizeof(say), "out of memory (its limit is %llu MiB): 'cubby limits %s --memory SIZE' raises it",
-			       (unsigned long long)(b->spec.limits.memory >> 20), b->name);
+		(void)snprintf(say, sizeof(say), "out of memory (its limit is %llu MiB): '%s%s --memory SIZE' raises it",
+			       (unsigned long long)(b->spec.limits.memory >> 20), b->throw_away ? "cubby run" : "cubby limits ",
+			       b->throw_away ? "" : b->name);
 	} else if ((u.pids_denied & 0xffffff) > (mark & 0xffffff)) {
 		end = "pids";
-		(void)snprintf(say, sizeof(say), "too many processes (its limit is %llu): 'cubby limits %s --pids N' raises it",
-			       (unsigned long long)b->spec.limits.pids, b->name);
+		(void)snprintf(say, sizeof(say), "too many processes (its limit is %llu): '%s%s --pids N' raises it",
+			       (unsigned long long)b->spec.limits.pids, b->throw_away ? "cubby run" : "cubby limits ",
+			       b->throw_away ? "" : b->name);
 	} else if (b->state == BOX_REMOVING) {
 		end = "removed";
 		(void)snprintf(say, sizeof(say), "the box is being removed");
