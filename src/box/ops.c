@@ -785,7 +785,7 @@ struct asking {
 	char id[ID_LEN + 1];
 };
 
-static void info_answer(void *arg, int r, const struct json *answer, int fd, const struct err *e)
+static void info_answer(void *arg, int r, const struct json *answer, int fds[2], const struct err *e)
 {
 	struct asking *a = arg;
 	struct req *q = a->q;
@@ -794,7 +794,7 @@ static void info_answer(void *arg, int r, const struct json *answer, int fd, con
 	struct json_out o;
 	struct usage u;
 
-	fd_close(&fd);
+	(void)fds;
 	for (struct box *k = q->d->boxes; k; k = k->next)
 		if (strcmp(k->id, a->id) == 0)
 			b = k;
@@ -840,7 +840,7 @@ static void op_info(struct req *q)
 	a->q = q;
 	memcpy(a->id, b->id, sizeof(a->id));
 	if (b->run.pidfd < 0) {
-		info_answer(a, -ESRCH, NULL, FD_NONE, NULL);
+		info_answer(a, -ESRCH, NULL, NULL, NULL);
 		return;
 	}
 	if (builders_grade(q->d->builders, b->id, &b->run, info_answer, a, &e) < 0) {
@@ -849,14 +849,14 @@ static void op_info(struct req *q)
 	}
 }
 
-static void doctor_answer(void *arg, int r, const struct json *answer, int fd, const struct err *e)
+static void doctor_answer(void *arg, int r, const struct json *answer, int fds[2], const struct err *e)
 {
 	struct req *q = arg;
 	struct buf text = BUF_INIT(MSG_MAX);
 	struct statvfs vfs;
 	struct json_out o;
 
-	fd_close(&fd);
+	(void)fds;
 	if (r < 0) {
 		req_fail(q, e);
 		return;

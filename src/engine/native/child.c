@@ -187,14 +187,18 @@ static bool make_proc(struct child *c)
 	return true;
 }
 
-static bool make_sys(void)
+static bool make_sys(const struct child *c)
 {
 	static const char *const dirs[] = {
 		"sys/firmware", "sys/devices/virtual/powercap", "sys/kernel/debug", "sys/kernel/tracing", "sys/kernel/security",
 	};
 
-	if (mount("sysfs", "sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+	if (c->p->sys >= 0) {
+		if (move_mount(c->p->sys, "", AT_FDCWD, "sys", MOVE_MOUNT_F_EMPTY_PATH) < 0)
+			return false;
+	} else if (mount("sysfs", "sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0) {
 		return false;
+	}
 	for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++)
 		if (!mask_dir(dirs[i]))
 			return false;
@@ -382,9 +386,10 @@ _Noreturn void child_main(const struct child_plan *plan)
 
 	signals_plain();
 	(void)umask(022);
-	STEP("entering namespaces of its own", unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS) == 0);
+	STEP("entering namespaces of its own",
+	     unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | (plan->sys < 0 ? CLONE_NEWNET : 0)) == 0);
 	STEP("keeping its mounts to itself", mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
-	STEP("bringing up the loopback interface", lo_up());
+	STEP("bringing up the loopback interface", plan->sys >= 0 || lo_up());
 	/* In this mount namespace, and while the ids of the builder still open it. */
 	c->run_dir = open(s->run_dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	STEP("opening its run directory", c->run_dir >= 0);
@@ -393,7 +398,7 @@ _Noreturn void child_main(const struct child_plan *plan)
 	STEP("becoming root of the box", (setgroups(0, NULL) == 0 || native.rootless) && setresgid(0, 0, 0) == 0 && become_root());
 	STEP("making a stage", make_stage(c));
 	STEP("making /proc", make_proc(c));
-	STEP("making /sys", make_sys());
+	STEP("making /sys", make_sys(c));
 	STEP("making /dev", make_dev(c));
 	STEP("making /run", tmpfs_at("run", MS_NOSUID | MS_NODEV, "mode=755,size=10%"));
 	set_rlimits();

@@ -138,6 +138,9 @@ static bool ns_differs(const struct facts *f, const char *name)
 	(void)snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)f->pid, name);
 	if (stat(path, &box) < 0)
 		return false;
+	/* A builder stands in the network namespace of the box it made last. */
+	if (strcmp(name, "net") == 0)
+		return native.home_net.ino != box.st_ino || native.home_net.dev != box.st_dev;
 	(void)snprintf(path, sizeof(path), "/proc/self/ns/%s", name);
 	return stat(path, &own) == 0 && (own.st_ino != box.st_ino || own.st_dev != box.st_dev);
 }

@@ -27,6 +27,7 @@ struct native {
 	int init_fd;		/* cubby-init, sealed */
 	char *state_dir, *run_dir;
 	struct place own[2];	/* state_dir, run_dir */
+	struct place home_net;	/* the network namespace of the host; builders leave it */
 	struct place holders[HOLDERS_MAX]; /* the directories that hold these */
 	unsigned nholders;
 	struct cgroups cg;
@@ -55,6 +56,7 @@ struct child_plan {
 	int report;		/* a pipe: struct child_report, or cubby-init's one byte */
 	int listener;
 	int init_fd;
+	int sys;		/* /sys, made for the box's network namespace, in which the child is born; FD_NONE: it makes both */
 	bool no_setid;
 	unsigned fail_at;	/* for tests; 0: none */
 };

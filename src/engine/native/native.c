@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/native/impl.h"
+#include "engine/native/netns.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -127,6 +128,7 @@ unsigned native_own_ids(const char *map)
 
 int native_setup(const struct native_config *c, struct err *e)
 {
+	struct stat net;
 	OWN_FD run = FD_NONE;
 	int r;
 
@@ -155,6 +157,8 @@ int native_setup(const struct native_config *c, struct err *e)
 	native.ready = r == 0;
 	native.ids = native_own_ids("/proc/self/uid_map");
 	native.time_ns = access("/proc/self/ns/time", F_OK) == 0;
+	if (stat("/proc/self/ns/net", &net) == 0)
+		native.home_net = (struct place){ net.st_dev, net.st_ino };
 	if (r < 0)
 		native_done();
 	return r;
@@ -370,6 +374,7 @@ static int native_find(const char *id, struct box_run *ret_run, struct err *e)
 
 	if (r < 0)
 		return r;
+	ret_run->spare_fd = FD_NONE;
 	r = no_groups() ? note_find(id, ret_run) : find_in_groups(id, ret_run);
 	return r < 0 ? err_why(e, WHY_WRONG_STATE, r, "the box does not run") : 0;
 }
@@ -507,5 +512,6 @@ const struct engine engine_native = {
 	.grade = native_grade,
 	.kill = native_kill,
 	.forget = native_forget,
+	.reuse = netns_give_back,
 	.each = native_each,
 };

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "engine/native/netns.h"
 #include "sys/mnt.h"
 #include "sys/path.h"
 #include "sys/userns.h"
@@ -41,6 +42,7 @@ struct bringup {
 	int pidfd;
 	pid_t pid;
 	int userns;
+	int netns, sys;
 	int parts[ENGINE_PARTS_MAX], mounts[ENGINE_MOUNTS_MAX], groups[CG_COUNT];
 	unsigned nparts, nmounts, ngroups;
 	unsigned char is_dir[ENGINE_MOUNTS_MAX];
@@ -277,6 +279,37 @@ static void drop_pipes(struct bringup *b)
 
 static unsigned child_fail_at(void);
 
+/*
+ * A box that may make user namespaces needs power over its network stack for those; without root we can't give it
+ * anything else. These make their own.
+ */
+static bool own_netns(const struct box_spec *s)
+{
+	return s->nesting || native.rootless || !native.builder;
+}
+
+static int make_net(struct bringup *b, struct err *e)
+{
+	OWN_FD fs = FD_NONE;
+
+	if (own_netns(b->spec))
+		return 0;
+	b->netns = netns_enter(e);
+	if (b->netns < 0)
+		return b->netns;
+	fs = fsopen("sysfs", FSOPEN_CLOEXEC);
+	if (fs < 0 || fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return err_set(e, -errno, "cannot make /sys");
+	b->sys = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	return b->sys < 0 ? err_set(e, -errno, "cannot make /sys") : 0;
+}
+
+static void drop_net(struct bringup *b)
+{
+	fd_close(&b->sys);
+	fd_close(&b->netns);
+}
+
 static int give_birth(struct bringup *b, struct err *e)
 {
 	struct clone3_args a = {
@@ -290,6 +323,7 @@ static int give_birth(struct bringup *b, struct err *e)
 		.report = b->child_report,
 		.listener = b->listener,
 		.init_fd = native.init_fd,
+		.sys = b->sys,
 		.no_setid = b->no_setid,
 		.fail_at = child_fail_at(),
 	};
@@ -548,6 +582,7 @@ static const struct step steps[] = {
 	{ "making the box's cgroup", make_group, drop_groups },
 	{ "making the box's socket", make_socket, drop_socket },
 	{ "making pipes", make_pipes, drop_pipes },
+	{ "making the box's network stack", make_net, drop_net },
 	{ "starting the box's first process", give_birth, bury },
 	{ "giving the box its ids", give_ids, NULL },
 	{ "preparing the box's disk", make_uppers, NULL },
@@ -612,6 +647,7 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 	struct bringup b = {
 		.spec = spec, .box_dir = FD_NONE, .run_dir = FD_NONE, .cgroup = FD_NONE, .listener = FD_NONE, .sock = FD_NONE,
 		.child_sock = FD_NONE, .report = FD_NONE, .child_report = FD_NONE, .pidfd = FD_NONE, .userns = FD_NONE,
+		.netns = FD_NONE, .sys = FD_NONE,
 	};
 	int r = native_ready(e);
 
@@ -628,10 +664,12 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 		return r;
 	ret_run->pid = b.pid;
 	ret_run->pidfd = fd_take(&b.pidfd);
+	ret_run->spare_fd = spec->throw_away ? fd_take(&b.netns) : FD_NONE;
 	/* The box has its own copies of all of this. */
 	drop_limits(&b);
 	drop_mounts(&b);
 	drop_disk(&b);
+	drop_net(&b);
 	drop_pipes(&b);
 	fd_close(&b.cgroup);
 	fd_close(&b.listener);
