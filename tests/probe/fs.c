@@ -2,6 +2,7 @@
 /* Files and mounts. */
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,50 @@ static int open_read(int argc, char **argv)
 	if (n < 0)
 		return refused(errno, "reading %s", argv[0]);
 	return n == 0 ? refused(ENODATA, "%s is empty", argv[0]) : through("%s", argv[0]);
+}
+
+/* For files that open for everybody and judge the write. The text is written, in one piece. */
+static int write_text(int argc, char **argv)
+{
+	int fd = open(argv[0], O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	(void)argc;
+	return verdict(fd < 0 ? -1 : write(fd, argv[1], strlen(argv[1])), argv[0]);
+}
+
+/* Of other people's files too: needs no more than the right to write. */
+static int touch(int argc, char **argv)
+{
+	(void)argc;
+	return verdict(utimensat(AT_FDCWD, argv[0], NULL, 0), argv[0]);
+}
+
+static unsigned opened, tried;
+
+static int try_write(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+	int fd;
+
+	(void)at;
+	if (kind != FTW_F || !S_ISREG(st->st_mode))
+		return 0;
+	tried++;
+	fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
+	if (fd < 0)
+		return 0;
+	close(fd);
+	if (++opened <= 20)
+		printf("opens %s\n", path);
+	return 0;
+}
+
+/* Every plain file below DIR on its file system: does any open for writing? Nothing is written. */
+static int any_writable(int argc, char **argv)
+{
+	(void)argc;
+	if (nftw(argv[0], try_write, 32, FTW_PHYS | FTW_MOUNT) < 0)
+		return refused(errno, "%s", argv[0]);
+	return opened ? through("%u of %u files", opened, tried) : refused(EACCES, "none of %u files", tried);
 }
 
 static int create(int argc, char **argv)
@@ -249,6 +294,9 @@ static int sparse(int argc, char **argv)
 const struct verb verbs_fs[] = {
 	{ "open-write", "PATH", 1, 1, open_write },
 	{ "open-read", "PATH", 1, 1, open_read },
+	{ "write-text", "PATH TEXT", 2, 2, write_text },
+	{ "touch", "PATH", 1, 1, touch },
+	{ "any-writable", "DIR", 1, 1, any_writable },
 	{ "create", "PATH", 1, 1, create },
 	{ "list", "DIR", 1, 1, list },
 	{ "mount", "FSTYPE TARGET [OPTIONS [SOURCE]]", 2, 4, do_mount },

@@ -2,6 +2,7 @@
 /* Doors of the kernel: system calls that a box has no business with. */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -428,6 +429,29 @@ static int do_setuid(int argc, char **argv)
 	return verdict(setresuid(id, id, id), argv[0]);
 }
 
+static int do_setgroups(int argc, char **argv)
+{
+	gid_t ids[16];
+
+	for (int i = 0; i < argc; i++)
+		ids[i] = (gid_t)number(argv[i]);
+	return verdict(setgroups((size_t)argc, ids), "setgroups");
+}
+
+static int core_limit(int argc, char **argv)
+{
+	struct rlimit lim = { .rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY };
+
+	(void)argc;
+	(void)argv;
+	/* What is in force counts, not what the call answers. */
+	(void)setrlimit(RLIMIT_CORE, &lim);
+	if (getrlimit(RLIMIT_CORE, &lim) < 0)
+		return refused(errno, "getrlimit");
+	return lim.rlim_cur > 1 ? through("core files up to %llu bytes", (unsigned long long)lim.rlim_cur) :
+				  refused(EPERM, "no core file: %llu", (unsigned long long)lim.rlim_cur);
+}
+
 static int sethostname_verb(int argc, char **argv)
 {
 	(void)argc;
@@ -510,6 +534,8 @@ const struct verb verbs_kernel[] = {
 	{ "oom-adjust", "[VALUE]", 0, 1, oom_adjust },
 	{ "kill", "PID [SIGNAL]", 1, 2, do_kill },
 	{ "setuid", "UID", 1, 1, do_setuid },
+	{ "setgroups", "[GID]...", 0, 16, do_setgroups },
+	{ "core-limit", "", 0, 0, core_limit },
 	{ "sethostname", "NAME", 1, 1, sethostname_verb },
 	{ "personality", "", 0, 0, personality_verb },
 	{ "iopl", "", 0, 0, do_iopl },

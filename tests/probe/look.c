@@ -274,6 +274,35 @@ static int abstract_connect(int argc, char **argv)
 	return verdict(abstract_socket(argv[0], false), argv[0]);
 }
 
+static int path_socket(const char *path, bool listens)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (s < 0 || strlen(path) >= sizeof(addr.sun_path))
+		return -1;
+	memcpy(addr.sun_path, path, strlen(path));
+	if (listens)
+		return bind(s, (struct sockaddr *)&addr, sizeof(addr)) < 0 ? -1 : listen(s, 1);
+	return connect(s, (struct sockaddr *)&addr, sizeof(addr));
+}
+
+static int unix_listen(int argc, char **argv)
+{
+	int r = verdict(path_socket(argv[0], true), argv[0]);
+
+	fflush(stdout);
+	if (r == THROUGH && argc > 1)
+		sleep((unsigned)number(argv[1]));
+	return r;
+}
+
+static int unix_connect(int argc, char **argv)
+{
+	(void)argc;
+	return verdict(path_socket(argv[0], false), argv[0]);
+}
+
 static void dev_walk(const char *dir, unsigned depth)
 {
 	DIR *d = opendir(dir);
@@ -575,6 +604,8 @@ const struct verb verbs_look[] = {
 	{ "abstract-sockets", "", 0, 0, abstract_sockets },
 	{ "abstract-listen", "NAME [SECONDS]", 1, 2, abstract_listen },
 	{ "abstract-connect", "NAME", 1, 1, abstract_connect },
+	{ "unix-listen", "PATH [SECONDS]", 1, 2, unix_listen },
+	{ "unix-connect", "PATH", 1, 1, unix_connect },
 	{ "dev-list", "", 0, 0, dev_list },
 	{ "propagation", "", 0, 0, propagation },
 	{ "mounts", "", 0, 0, mounts },
