@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -37,7 +38,7 @@ enum verdict {
 	UNKNOWN,	/* ENOSYS */
 	CHECK,
 	C_SOCKET = CHECK, C_SOCKETPAIR, C_IOCTL, C_CLONE, C_UNSHARE, C_PERSONALITY,
-	C_MODE1, C_MODE2, C_OPEN, C_OPENAT,
+	C_MODE1, C_MODE2, C_OPEN, C_OPENAT, C_SETRLIMIT, C_PRLIMIT,
 };
 
 struct rule {
@@ -72,6 +73,8 @@ static const struct rule rules[] = {
 	{ "statmount", DENY, NESTING, 0, 457 }, { "listmount", DENY, NESTING, 0, 458 },
 	{ "clone", C_CLONE, NESTING }, { "unshare", C_UNSHARE, NESTING },
 	{ "socket", C_SOCKET }, { "socketpair", C_SOCKETPAIR }, { "ioctl", C_IOCTL }, { "personality", C_PERSONALITY },
+	/* A limit of core files other than the 1 that a box gets could start the host's crash handler: answered, and not done. */
+	{ "setrlimit", C_SETRLIMIT }, { "prlimit64", C_PRLIMIT },
 	/* Calls that the oldest libseccomp in use has no name for. */
 	{ "set_mempolicy_home_node", ALLOW, 0, 0, 450 }, { "cachestat", ALLOW, 0, 0, 451 },
 	{ "fchmodat2", ALLOW, 0, 0, 452 }, { "map_shadow_stack", ALLOW, 0, 0, 453 },
@@ -203,6 +206,23 @@ static void verdict(struct prog *p, enum verdict v)
 		break;
 	case C_MODE2:
 		none_of(p, 2, setid);
+		break;
+	case C_SETRLIMIT:
+		load_arg(p, 0);
+		put(p, JEQ(RLIMIT_CORE, 0, 1));
+		ret_errno(p, 0);
+		ret_allow(p);
+		break;
+	case C_PRLIMIT:
+		load_arg(p, 1);
+		put(p, JEQ(RLIMIT_CORE, 0, 5));
+		/* Only asking, with no new value: a pointer of which both halves are 0. */
+		load_arg(p, 2);
+		put(p, JEQ(0, 0, 2));
+		put(p, STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 8 * 2 + 4));
+		put(p, JEQ(0, 1, 0));
+		ret_errno(p, 0);
+		ret_allow(p);
 		break;
 	case C_OPEN:
 	case C_OPENAT: {

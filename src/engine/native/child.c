@@ -126,6 +126,19 @@ static bool read_only(const char *path)
 	return mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
 }
 
+/*
+ * A device node, borrowed from the host's /dev, for a namespace can't make one. Writing to a device doesn't take a
+ * writable mount, but changing the host's inode does: its times, with nothing but the right to write to it.
+ */
+static bool node(const char *from, const char *to)
+{
+	struct mount_attr a = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC };
+	int fd = open(to, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+
+	return fd >= 0 && close(fd) == 0 && mount(from, to, NULL, MS_BIND, NULL) == 0 &&
+	       mount_setattr(AT_FDCWD, to, 0, &a, sizeof(a)) == 0;
+}
+
 static bool make_stage(struct child *c)
 {
 	OWN_FD fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
@@ -139,13 +152,13 @@ static bool make_stage(struct child *c)
 	       move_mount(c->stage, "", c->run_dir, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) == 0 &&
 	       close(c->run_dir) == 0 && fchdir(c->stage) == 0 &&
 	       mkdir("root", 0700) == 0 && mkdir("proc", 0555) == 0 && mkdir("sys", 0555) == 0 && mkdir("dev", 0755) == 0 &&
-	       mkdir("run", 0755) == 0 && mkdir("none", 0) == 0 && read_only("none");
+	       mkdir("run", 0755) == 0 && mkdir("none", 0) == 0 && read_only("none") && node("/dev/null", "null");
 }
 
 /* Something that shows nothing over something that shows too much. What this kernel doesn't have needs no mask. */
 static bool mask_file(const char *path)
 {
-	return mount("/dev/null", path, NULL, MS_BIND, NULL) == 0 || errno == ENOENT || errno == ENOTDIR;
+	return mount("null", path, NULL, MS_BIND, NULL) == 0 || errno == ENOENT || errno == ENOTDIR;
 }
 
 static bool mask_dir(const char *path)
@@ -219,15 +232,10 @@ static bool make_dev(const struct child *c)
 		return false;
 	for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
 		char from[24], to[24];
-		int fd;
 
 		(void)snprintf(from, sizeof(from), "/dev/%s", nodes[i]);
 		(void)snprintf(to, sizeof(to), "dev/%s", nodes[i]);
-		fd = open(to, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-		if (fd < 0)
-			return false;
-		(void)close(fd);
-		if (mount(from, to, NULL, MS_BIND, NULL) < 0)
+		if (!node(from, to))
 			return false;
 	}
 	for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
@@ -262,7 +270,11 @@ static void clamp(int what, rlim_t soft, rlim_t hard)
 static void set_rlimits(void)
 {
 	clamp(RLIMIT_NOFILE, 1024, 524288);
-	clamp(RLIMIT_CORE, 0, 0);	/* core_pattern is the host's: nothing of a box may be fed to it */
+	/*
+	 * core_pattern is the host's: nothing of a box may be fed to it. A program it names is started whatever the limit
+	 * is, except with 1 (fs/coredump.c), and no file is that short. The filter keeps the box from changing it.
+	 */
+	clamp(RLIMIT_CORE, 1, 1);
 	clamp(RLIMIT_RTPRIO, 0, 0);
 	clamp(RLIMIT_NICE, 0, 0);
 	clamp(RLIMIT_MEMLOCK, 8 << 20, 8 << 20);
