@@ -139,26 +139,34 @@ static bool node(const char *from, const char *to)
 	       mount_setattr(AT_FDCWD, to, 0, &a, sizeof(a)) == 0;
 }
 
+/* By descriptor: with the ids of the box nothing can be looked up in the run directory, not even ".". */
+static bool stand_on_stage(struct child *c)
+{
+	return move_mount(c->stage, "", c->run_dir, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) == 0 &&
+	       close(c->run_dir) == 0 && fchdir(c->stage) == 0;
+}
+
 static bool make_stage(struct child *c)
 {
-	OWN_FD fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+	OWN_FD fs = FD_NONE;
 
+	c->stage = c->p->stage;
+	if (c->stage >= 0)
+		return stand_on_stage(c) && read_only("none");
+	fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
 	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0755", 0) < 0 ||
 	    fsconfig(fs, FSCONFIG_SET_STRING, "size", "64k", 0) < 0 || fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
 		return false;
 	c->stage = fsmount(fs, FSMOUNT_CLOEXEC, 0);
-	/* By descriptor: with the ids of the box nothing can be looked up there, not even ".". */
-	return c->stage >= 0 &&
-	       move_mount(c->stage, "", c->run_dir, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) == 0 &&
-	       close(c->run_dir) == 0 && fchdir(c->stage) == 0 &&
+	return c->stage >= 0 && stand_on_stage(c) &&
 	       mkdir("root", 0700) == 0 && mkdir("proc", 0555) == 0 && mkdir("sys", 0555) == 0 && mkdir("dev", 0755) == 0 &&
 	       mkdir("run", 0755) == 0 && mkdir("none", 0) == 0 && read_only("none") && node("/dev/null", "null");
 }
 
 /* Something that shows nothing over something that shows too much. What this kernel doesn't have needs no mask. */
-static bool mask_file(const char *path)
+static bool mask_file(const struct child *c, const char *path)
 {
-	return mount("null", path, NULL, MS_BIND, NULL) == 0 || errno == ENOENT || errno == ENOTDIR;
+	return mount(c->p->stage >= 0 ? "dev/null" : "null", path, NULL, MS_BIND, NULL) == 0 || errno == ENOENT || errno == ENOTDIR;
 }
 
 static bool mask_dir(const char *path)
@@ -189,7 +197,7 @@ static bool make_proc(struct child *c)
 	if (!c->p->spec->nesting && !no_more_userns())
 		return false;
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-		if (!mask_file(files[i]))
+		if (!mask_file(c, files[i]))
 			return false;
 	for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++)
 		if (!mask_dir(dirs[i]))
@@ -218,6 +226,14 @@ static bool make_sys(const struct child *c)
 	return true;
 }
 
+/* Group 5 is tty everywhere; a namespace of a single id has none. */
+static bool dev_pts(void)
+{
+	return mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5") == 0 ||
+	       mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620") == 0;
+}
+
+/* What the builder made, or without root what the host lends. */
 static bool make_dev(const struct child *c)
 {
 	static const char *const nodes[] = { "null", "zero", "full", "random", "urandom", "tty" };
@@ -228,6 +244,8 @@ static bool make_dev(const struct child *c)
 	uint64_t memory = c->p->spec->limits.memory;
 	char shm[64];
 
+	if (c->p->stage >= 0)
+		return dev_pts() && mount("mqueue", "dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
 	if (!tmpfs_at("dev", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=512"))
 		return false;
 	for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
@@ -243,9 +261,7 @@ static bool make_dev(const struct child *c)
 			return false;
 	if (mkdir("dev/pts", 0755) < 0 || mkdir("dev/shm", 01777) < 0 || mkdir("dev/mqueue", 01777) < 0)
 		return false;
-	/* Group 5 is tty everywhere; a namespace of a single id has none. */
-	if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5") < 0 &&
-	    mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620") < 0)
+	if (!dev_pts())
 		return false;
 	/* Counted as memory of the box in any case; the size keeps a box without a limit from filling the host. */
 	if (memory)
@@ -339,6 +355,16 @@ static bool attach(int fd, int root, const char *at, bool directory)
 	return move_mount(fd, "", point, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) == 0;
 }
 
+/* A directory of the builder's tmpfs becomes a mount of its own, with what is mounted on it. */
+static bool bind_stage(const struct child *c, const char *name, int point, uint64_t attrs)
+{
+	OWN_FD tree = open_tree(c->stage, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+	struct mount_attr a = { .attr_set = attrs };
+
+	return tree >= 0 && mount_setattr(tree, "", AT_EMPTY_PATH, &a, sizeof(a)) == 0 &&
+	       move_mount(tree, "", point, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) == 0;
+}
+
 static bool move_stage(const struct child *c, const char *name)
 {
 	OWN_FD point = mount_point(c->root, name, true);
@@ -347,6 +373,10 @@ static bool move_stage(const struct child *c, const char *name)
 		errno = -point;
 		return false;
 	}
+	if (c->p->stage >= 0 && strcmp(name, "dev") == 0)
+		return bind_stage(c, name, point, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	if (c->p->stage >= 0 && strcmp(name, "run") == 0)
+		return bind_stage(c, name, point, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 	return move_mount(c->stage, name, point, "", MOVE_MOUNT_T_EMPTY_PATH) == 0;
 }
 
@@ -412,7 +442,7 @@ _Noreturn void child_main(const struct child_plan *plan)
 	STEP("making /proc", make_proc(c));
 	STEP("making /sys", make_sys(c));
 	STEP("making /dev", make_dev(c));
-	STEP("making /run", tmpfs_at("run", MS_NOSUID | MS_NODEV, "mode=755,size=10%"));
+	STEP("making /run", c->stage == plan->stage || tmpfs_at("run", MS_NOSUID | MS_NODEV, "mode=755,size=10%"));
 	set_rlimits();
 
 	STEP("receiving its disk", receive(c));

@@ -57,6 +57,7 @@ struct child_plan {
 	int listener;
 	int init_fd;
 	int sys;		/* /sys, made for the box's network namespace, in which the child is born; FD_NONE: it makes both */
+	int stage;		/* the tmpfs with /dev and /run, made by the builder; FD_NONE: the child makes what it can */
 	bool no_setid;
 	unsigned fail_at;	/* for tests; 0: none */
 };

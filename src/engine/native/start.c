@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -42,7 +43,7 @@ struct bringup {
 	int pidfd;
 	pid_t pid;
 	int userns;
-	int netns, sys;
+	int netns, sys, stage;
 	int parts[ENGINE_PARTS_MAX], mounts[ENGINE_MOUNTS_MAX], groups[CG_COUNT];
 	unsigned nparts, nmounts, ngroups;
 	unsigned char is_dir[ENGINE_MOUNTS_MAX];
@@ -310,6 +311,69 @@ static void drop_net(struct bringup *b)
 	fd_close(&b->netns);
 }
 
+/*
+ * One tmpfs for all that a box has in memory: /dev, /dev/shm, /run. Its device nodes are its own, so a box that changes
+ * one changes nothing of the host's; a user namespace can't make any, which is why it is made here.
+ * The size keeps a box without a memory limit from filling the host; what is in it counts as memory of the box in any case.
+ */
+static int make_stage(struct bringup *b, struct err *e)
+{
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} dirs[] = {
+		{ "dev", 0755 },	 { "run", 0755 }, { "dev/pts", 0755 }, { "dev/shm", 01777 },
+		{ "dev/mqueue", 01777 }, { "root", 0700 }, { "proc", 0555 },	{ "sys", 0555 }, { "none", 0 },
+	};
+	static const struct {
+		const char *name;
+		unsigned char major, minor;
+	} nodes[] = {
+		{ "dev/null", 1, 3 },	{ "dev/zero", 1, 5 },	 { "dev/full", 1, 7 },
+		{ "dev/random", 1, 8 }, { "dev/urandom", 1, 9 }, { "dev/tty", 5, 0 },
+	};
+	static const char *const links[][2] = {
+		{ "pts/ptmx", "dev/ptmx" }, { "/proc/self/fd", "dev/fd" }, { "/proc/self/fd/0", "dev/stdin" },
+		{ "/proc/self/fd/1", "dev/stdout" }, { "/proc/self/fd/2", "dev/stderr" },
+	};
+	uint64_t memory = b->spec->limits.memory;
+	uid_t root = b->spec->id_base;
+	OWN_FD fs = FD_NONE;
+	char size[32], owner[16];
+	bool ok;
+
+	if (native.rootless)
+		return 0;
+	if (memory)
+		(void)snprintf(size, sizeof(size), "%llu", (unsigned long long)memory / 2);
+	else
+		(void)snprintf(size, sizeof(size), "25%%");
+	(void)snprintf(owner, sizeof(owner), "%u", root);
+	fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0755", 0) < 0 ||
+	    fsconfig(fs, FSCONFIG_SET_STRING, "size", size, 0) < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "uid", owner, 0) < 0 ||
+	    fsconfig(fs, FSCONFIG_SET_STRING, "gid", owner, 0) < 0 || fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return err_set(e, -errno, "cannot make a tmpfs");
+	b->stage = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID);
+	ok = b->stage >= 0;
+	for (size_t i = 0; ok && i < sizeof(dirs) / sizeof(dirs[0]); i++)
+		ok = mkdirat(b->stage, dirs[i].name, 0700) == 0 && fchmodat(b->stage, dirs[i].name, dirs[i].mode, 0) == 0 &&
+		     fchownat(b->stage, dirs[i].name, root, root, 0) == 0;
+	for (size_t i = 0; ok && i < sizeof(nodes) / sizeof(nodes[0]); i++)
+		ok = mknodat(b->stage, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) == 0 &&
+		     fchmodat(b->stage, nodes[i].name, 0666, 0) == 0 &&
+		     fchownat(b->stage, nodes[i].name, root, root, 0) == 0;
+	for (size_t i = 0; ok && i < sizeof(links) / sizeof(links[0]); i++)
+		ok = symlinkat(links[i][0], b->stage, links[i][1]) == 0 &&
+		     fchownat(b->stage, links[i][1], root, root, AT_SYMLINK_NOFOLLOW) == 0;
+	return ok ? 0 : err_set(e, -errno, "cannot make the devices of the box");
+}
+
+static void drop_stage(struct bringup *b)
+{
+	fd_close(&b->stage);
+}
+
 static int give_birth(struct bringup *b, struct err *e)
 {
 	struct clone3_args a = {
@@ -324,6 +388,7 @@ static int give_birth(struct bringup *b, struct err *e)
 		.listener = b->listener,
 		.init_fd = native.init_fd,
 		.sys = b->sys,
+		.stage = b->stage,
 		.no_setid = b->no_setid,
 		.fail_at = child_fail_at(),
 	};
@@ -583,6 +648,7 @@ static const struct step steps[] = {
 	{ "making the box's socket", make_socket, drop_socket },
 	{ "making pipes", make_pipes, drop_pipes },
 	{ "making the box's network stack", make_net, drop_net },
+	{ "making the box's devices", make_stage, drop_stage },
 	{ "starting the box's first process", give_birth, bury },
 	{ "giving the box its ids", give_ids, NULL },
 	{ "preparing the box's disk", make_uppers, NULL },
@@ -647,7 +713,7 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 	struct bringup b = {
 		.spec = spec, .box_dir = FD_NONE, .run_dir = FD_NONE, .cgroup = FD_NONE, .listener = FD_NONE, .sock = FD_NONE,
 		.child_sock = FD_NONE, .report = FD_NONE, .child_report = FD_NONE, .pidfd = FD_NONE, .userns = FD_NONE,
-		.netns = FD_NONE, .sys = FD_NONE,
+		.netns = FD_NONE, .sys = FD_NONE, .stage = FD_NONE,
 	};
 	int r = native_ready(e);
 
@@ -670,6 +736,7 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 	drop_mounts(&b);
 	drop_disk(&b);
 	drop_net(&b);
+	drop_stage(&b);
 	drop_pipes(&b);
 	fd_close(&b.cgroup);
 	fd_close(&b.listener);
