@@ -28,7 +28,10 @@
 #define JOB_DEADLINE_MS 60000
 /* So many waiting jobs of the second queue are enough to let one of them go first. */
 #define LATER_PATIENCE 32
+/* Ending a box can be begun anew at any point: only that may be, and not for ever. */
+#define END_AGAIN 3
 #define SPARE 30
+#define HELD_MAX 256
 
 struct job {
 	struct job *next;
@@ -38,6 +41,7 @@ struct job {
 	size_t nfds;
 	builder_done *done;
 	void *arg;
+	unsigned again;	/* how often another builder may do it anew when one dies at it */
 };
 
 struct queue {
@@ -54,10 +58,17 @@ struct builder {
 	struct job *job;
 };
 
+/* Which file a descriptor was when the builders were first made; ino 0: closed. */
+struct held {
+	dev_t dev;
+	ino_t ino;
+};
+
 struct builders {
 	struct loop *loop;
 	const struct engine *engine;
 	int keep_below;
+	struct held held[HELD_MAX];
 	void (*in_builder)(void);
 	unsigned count, turns;
 	struct queue now, later;
@@ -314,6 +325,27 @@ static _Noreturn void builder_main(const struct work *w)
 static void builder_ready(void *arg, uint32_t events);
 static void builder_late(void *arg);
 
+static struct held held_now(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) < 0 ? (struct held){ 0 } : (struct held){ .dev = st.st_dev, .ino = st.st_ino };
+}
+
+/*
+ * A number below keep_below that was closed since and opened again is something of the daemon's now, perhaps its end of our
+ * own socket: kept open here, we would never see the daemon die, and hold its lock for ever.
+ */
+static void close_new(const struct builders *all)
+{
+	for (int fd = 3; fd < all->keep_below; fd++) {
+		struct held now = held_now(fd);
+
+		if (fd >= HELD_MAX || now.dev != all->held[fd].dev || now.ino != all->held[fd].ino)
+			(void)close(fd);
+	}
+}
+
 static int spawn(struct builder *b)
 {
 	int pair[2], r = fd_socketpair(SOCK_STREAM, pair);
@@ -337,6 +369,7 @@ static int spawn(struct builder *b)
 			(void)dup3(w.sock, b->all->keep_below, O_CLOEXEC);
 			w.sock = b->all->keep_below;
 		}
+		close_new(b->all);
 		(void)syscall(SYS_close_range, w.sock + 1, ~0U, 0);
 		(void)sigemptyset(&none);
 		(void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -389,7 +422,17 @@ static void job_fail(struct job *j, int code, const char *text)
 	job_free(j);
 }
 
-static void replace(struct builder *b, const char *text)
+static void queue_front(struct queue *q, struct job *j)
+{
+	j->next = q->head;
+	if (!q->head)
+		q->tail = &j->next;
+	q->head = j;
+	q->n++;
+}
+
+/* A builder died, or has to: another takes its place, and its job fails unless it may be done anew. */
+static void replace(struct builder *b, bool again, const char *text)
 {
 	struct job *j = b->job;
 
@@ -403,15 +446,20 @@ static void replace(struct builder *b, const char *text)
 		b->pid = 0;
 	}
 	(void)spawn(b);
-	if (j)
+	if (j && again && j->again > 0) {
+		j->again--;
+		queue_front(&b->all->now, j);
+	} else if (j) {
 		job_fail(j, -EIO, text);
+	}
 }
 
 static void feed(struct builders *all)
 {
+	struct job *j;
+
 	for (unsigned i = 0; i < all->count; i++) {
 		struct builder *b = &all->each[i];
-		struct job *j;
 
 		if (b->job)
 			continue;
@@ -423,8 +471,14 @@ static void feed(struct builders *all)
 		b->job = j;
 		loop_timer_set(all->loop, &b->deadline, JOB_DEADLINE_MS, builder_late, b);
 		if (msg_send(b->sock, j->text, j->len, j->fds, j->nfds) < 0)
-			replace(b, "a builder died");
+			replace(b, true, "a builder died");
 	}
+	/* With none that works, and none that can be had, nobody would ever take them. */
+	for (unsigned i = 0; i < all->count; i++)
+		if (all->each[i].sock >= 0)
+			return;
+	while ((j = next_job(all)))
+		job_fail(j, -EAGAIN, "no process can be started to work on it");
 }
 
 static void builder_ready(void *arg, uint32_t events)
@@ -439,7 +493,7 @@ static void builder_ready(void *arg, uint32_t events)
 	(void)events;
 	r = msg_recv(b->sock, &doc, fds, 2, &nfds, &e);
 	if (r <= 0 || !b->job) {
-		replace(b, "a builder died; see 'cubby doctor'");
+		replace(b, true, "a builder died; see 'cubby doctor'");
 		feed(b->all);
 		return;
 	}
@@ -459,7 +513,7 @@ static void builder_late(void *arg)
 {
 	struct builder *b = arg;
 
-	replace(b, "a builder hung for a minute and was ended");
+	replace(b, false, "a builder hung for a minute and was ended");
 	feed(b->all);
 }
 
@@ -473,6 +527,8 @@ int builders_new(struct loop *loop, const struct engine *engine, unsigned count,
 	all->loop = loop;
 	all->engine = engine;
 	all->keep_below = keep_below;
+	for (int fd = 0; fd < keep_below && fd < HELD_MAX; fd++)
+		all->held[fd] = held_now(fd);
 	all->in_builder = in_builder;
 	all->now.tail = &all->now.head;
 	all->later.tail = &all->later.head;
@@ -522,7 +578,7 @@ void builders_free(struct builders *all, unsigned ms)
 }
 
 static int submit(struct builders *all, enum builder_queue which, struct buf *text, const int *fds, size_t nfds,
-		  builder_done *done, void *arg, struct err *e)
+		  unsigned again, builder_done *done, void *arg, struct err *e)
 {
 	struct queue *q = which == BUILD_NOW ? &all->now : &all->later;
 	struct job *j;
@@ -546,6 +602,7 @@ static int submit(struct builders *all, enum builder_queue which, struct buf *te
 	memset(text, 0, sizeof(*text));
 	j->done = done;
 	j->arg = arg;
+	j->again = again;
 	*q->tail = j;
 	q->tail = &j->next;
 	q->n++;
@@ -615,7 +672,7 @@ int builders_start_box(struct builders *b, enum builder_queue q, const struct bo
 	}
 	json_end_arr(&o);
 	json_end_obj(&o);
-	return submit(b, q, &text, fds, nfds, done, arg, e);
+	return submit(b, q, &text, fds, nfds, 0, done, arg, e);
 }
 
 int builders_end_box(struct builders *b, enum builder_queue q, const char *id, const char *parent_dir, int spare_fd,
@@ -631,7 +688,7 @@ int builders_end_box(struct builders *b, enum builder_queue q, const char *id, c
 	if (parent_dir)
 		json_put_str(&o, "parent", parent_dir);
 	json_end_obj(&o);
-	return submit(b, q, &text, &spare_fd, spare_fd >= 0 ? 1 : 0, done, arg, e);
+	return submit(b, q, &text, &spare_fd, spare_fd >= 0 ? 1 : 0, END_AGAIN, done, arg, e);
 }
 
 int builders_grade(struct builders *b, const char *id, const struct box_run *run, builder_done *done, void *arg,
@@ -648,7 +705,7 @@ int builders_grade(struct builders *b, const char *id, const struct box_run *run
 		json_put_int(&o, "pid", run->pid);
 	}
 	json_end_obj(&o);
-	return submit(b, BUILD_NOW, &text, run ? &run->pidfd : NULL, run ? 1 : 0, done, arg, e);
+	return submit(b, BUILD_NOW, &text, run ? &run->pidfd : NULL, run ? 1 : 0, 0, done, arg, e);
 }
 
 bool builders_reap(struct builders *all, pid_t pid)
@@ -660,7 +717,7 @@ bool builders_reap(struct builders *all, pid_t pid)
 			continue;
 		(void)waitpid(pid, NULL, 0);
 		b->pid = 0;
-		replace(b, "a builder died");
+		replace(b, true, "a builder died");
 		feed(all);
 		return true;
 	}

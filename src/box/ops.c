@@ -97,12 +97,13 @@ static void settle(struct box *b, struct req *q, int r, struct err *e)
 		r = box_save(b, false, &mine);
 	else
 		mine = *e;
+	/* Before the answer: what was answered isn't taken back by the next daemon. */
+	if (!b->throw_away)
+		(void)db_journal_end(b->d->db, b->id, NULL);
 	if (r == 0)
 		answer_box(q, b);
 	else
 		req_fail(q, &mine);
-	if (!b->throw_away)
-		(void)db_journal_end(b->d->db, b->id, NULL);
 	box_release(b);
 }
 
@@ -1176,7 +1177,8 @@ static void op_template_rm(struct req *q)
 	if (!name || !may_make(q))
 		return;
 	for (struct box *b = q->d->boxes; b; b = b->next) {
-		if (b->pooled || strcmp(b->spec.template, name) != 0)
+		/* A throw-away box that nobody holds any more is on its way out: waited for below. */
+		if (b->pooled || (b->throw_away && !b->holder) || strcmp(b->spec.template, name) != 0)
 			continue;
 		fail(q, WHY_BUSY, -EBUSY, "template '%s' is used by box '%s': remove the box first", name, b->name);
 		return;
