@@ -89,7 +89,9 @@ static void unwatch(struct box *b)
 /* What hundreds of boxes needed is given back to the system, not kept for the next ones. */
 static void trim(void *arg)
 {
-	(void)arg;
+	struct daemon *d = arg;
+
+	db_trim(d->db);
 	(void)malloc_trim(0);
 }
 

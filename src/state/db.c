@@ -142,7 +142,7 @@ int db_open(const char *path, struct db **ret, struct err *e)
 	(void)sqlite3_busy_timeout(db->h, 2000);
 	if (r == 0)
 		r = run_sql(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA locking_mode=EXCLUSIVE;"
-			    " PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA cache_size=-512;",
+			    " PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA cache_size=-128;",
 			    "cannot open the state database", e);
 	if (r == 0)
 		r = user_version(db, &version, e);
@@ -311,6 +311,11 @@ int db_journal_each(struct db *db, int (*each)(const char *id, const char *op, v
 		r = fail(db, e, "cannot read the journal");
 	(void)sqlite3_reset(st);
 	return r;
+}
+
+void db_trim(struct db *db)
+{
+	(void)sqlite3_db_release_memory(db->h);
 }
 
 void db_events_keep(struct db *db, int64_t keep)

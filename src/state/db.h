@@ -26,6 +26,9 @@ struct db;
 int db_open(const char *path, struct db **ret, struct err *e);
 void db_close(struct db *db);
 
+/* Give back memory that isn't needed now. */
+void db_trim(struct db *db);
+
 struct box_row {
 	const char *id, *name;
 	uid_t owner;

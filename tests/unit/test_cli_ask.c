@@ -49,6 +49,7 @@ struct step {
 	const char *want;	/* the request, as JSON; NULL: no more steps */
 	const char *answer;	/* several frames: separated by newlines. NULL: end the connection */
 	const struct act *box;	/* a connection to the box goes along */
+	bool again;		/* it may come several times, until the program ends the connection; the last step */
 };
 
 struct play {
@@ -275,6 +276,7 @@ static void serve(int listener, const struct play *play)
 {
 	int64_t deadline = now_ms() + DEADLINE_MS;
 	OWN_FD conn = FD_NONE;
+	bool asked = false;
 	size_t at = 0;
 
 	while (at < 6 && play->steps[at].want) {
@@ -299,6 +301,8 @@ static void serve(int listener, const struct play *play)
 		r = msg_recv(conn, &doc, fds, FD_PASS_MAX, &nfds, &e);
 		if (r == 0) {
 			fd_close(&conn);
+			if (asked)
+				return;
 			continue;
 		}
 		assert_int_equal(r, 1);
@@ -309,7 +313,8 @@ static void serve(int listener, const struct play *play)
 			fail_msg("'%s' asked %s, not %s", play->line, text.data, play->steps[at].want);
 		if (!answer(conn, &play->steps[at]))
 			fd_close(&conn);
-		at++;
+		asked = play->steps[at].again;
+		at += !asked;
 	}
 }
 
@@ -532,7 +537,7 @@ static void statuses_pass_through(void **state)
 		  "", "too many processes\n", 125 },
 		{ "exec x c", { { OPEN_X, OPENED, &lost }, { WHY_X, "{\"ok\":true,\"end\":\"removed\",\"text\":\"it was removed\"}", NULL } },
 		  "", "cubby: box 'x': it was removed\n", 137 },
-		{ "exec x c", { { OPEN_X, OPENED, &lost }, { WHY_X, NO_WHY, NULL } }, "", NULL, 125 },
+		{ "exec x c", { { OPEN_X, OPENED, &lost }, { WHY_X, NO_WHY, NULL, true } }, "", NULL, 125 },
 		{ "exec x c", { { OPEN_X, OPENED, &refused } }, "", "there is no user", 125 },
 		{ "exec x c", { { OPEN_X, "{\"error\":\"there is no box 'x'\",\"why\":\"no-such-box\"}", NULL } }, "",
 		  "cubby: there is no box 'x'\n", 125 },
