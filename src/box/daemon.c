@@ -396,7 +396,7 @@ int daemon_run(const struct daemon_options *o, struct err *e)
 		return err_set(e, -ENOMEM, "cannot start");
 	d->engine = o->engine;
 	d->conf = *o->conf;
-	d->run_boxes_fd = d->listen_fd = d->signal_fd = FD_NONE;
+	d->run_boxes_fd = d->listen_fd = d->spare_fd = d->signal_fd = FD_NONE;
 	(void)snprintf(d->state_dir, sizeof(d->state_dir), "%s", o->state_dir);
 	(void)snprintf(d->run_dir, sizeof(d->run_dir), "%s", o->run_dir);
 	raise_limits();

@@ -68,6 +68,8 @@ struct conn {
 	struct req *req;	/* the one that is being worked on */
 	struct box *holds;	/* a throw-away box that goes when this connection goes */
 	bool taking;		/* frames are being taken from `in` */
+	bool more;		/* frames may be left in `in` for its next turn */
+	struct loop_timer turn;
 };
 
 struct box {
@@ -79,6 +81,7 @@ struct box {
 	gid_t owner_gid;
 	enum box_state state;
 	char why[256];
+	bool unread;		/* its row couldn't be understood, and is left as it is */
 	enum why end_why;	/* the cause behind `why`, while a failed creation is undone */
 	struct spec spec;
 	int64_t created, started, expires;
@@ -97,6 +100,7 @@ struct box {
 	uint64_t oom_seen, pids_seen, seen_at;
 
 	struct loop_timer ttl, idle, stop;
+	int64_t ttl_for;	/* the `expires` that `ttl` was set for */
 	struct loop_io ping_io;
 	int ping_fd;
 	void (*ping_answer)(struct box *b, bool busy, uint64_t idle_ms);
@@ -131,6 +135,7 @@ struct daemon {
 	uint32_t id_base, id_slots;
 	int run_boxes_fd;	/* RUN/boxes */
 	int listen_fd;
+	int spare_fd;		/* given up to answer the door when there is no other one */
 	struct loop_io listen_io;
 	int signal_fd;
 	struct loop_io signal_io;

@@ -125,17 +125,22 @@ void box_free(struct box *b)
 
 struct box *box_find(struct daemon *d, uid_t uid, bool all, const char *name)
 {
-	struct box *by_id = NULL;
+	struct box *by_id = NULL, *others = NULL;
 
 	for (struct box *b = d->boxes; b; b = b->next) {
-		if (b->pooled || (b->owner != uid && !(all && uid == 0)))
+		bool own = b->owner == uid;
+
+		if (b->pooled || (!own && !(all && uid == 0)))
 			continue;
-		if (strcmp(b->name, name) == 0)
-			return b;
+		if (strcmp(b->name, name) == 0) {
+			if (own)
+				return b;
+			others = b;
+		}
 		if (strcmp(b->id, name) == 0)
 			by_id = b;
 	}
-	return by_id;
+	return by_id ? by_id : others;
 }
 
 int box_save(struct box *b, bool durable, struct err *e)
@@ -153,7 +158,7 @@ int box_save(struct box *b, bool durable, struct err *e)
 		.expires = b->expires,
 	};
 
-	if (b->throw_away)
+	if (b->throw_away || b->unread)
 		return 0;
 	json_out_init(&o, &text);
 	json_put_obj(&o, NULL);
@@ -705,9 +710,11 @@ void box_timers(struct box *b)
 {
 	struct loop *l = b->d->loop;
 
-	loop_timer_stop(l, &b->ttl);
 	loop_timer_stop(l, &b->idle);
-	if (b->expires > 0) {
+	if (b->expires == 0)
+		loop_timer_stop(l, &b->ttl);
+	/* One that runs goes on: a wall clock that jumps meanwhile must not make an end of all boxes at once. */
+	if (b->expires > 0 && (b->expires != b->ttl_for || !b->ttl.link)) {
 		int64_t left = b->expires - now_s();
 		uint64_t ms = left <= 0 ? 0 : (uint64_t)left * 1000;
 
@@ -715,6 +722,7 @@ void box_timers(struct box *b)
 		if (b->spec.ttl_ms && ms > b->spec.ttl_ms)
 			ms = b->spec.ttl_ms;
 		loop_timer_set(l, &b->ttl, ms, ttl_over, b);
+		b->ttl_for = b->expires;
 	}
 	if (b->spec.idle_ms && b->state == BOX_RUNNING)
 		loop_timer_set(l, &b->idle, b->spec.idle_ms, idle_over, b);

@@ -40,6 +40,20 @@ static void answer_box(struct req *q, const struct box *b)
 	req_ok(q, &text, NULL, 0);
 }
 
+/* Dispatch it anew when the operation under way is over. */
+static void wait_for(struct req *q, struct box *b)
+{
+	if (b->nwaiting >= WAITERS_MAX) {
+		fail(q, WHY_BUSY, -EBUSY, "box '%s' is %s, and too many already wait for it", b->name, b->busy);
+		return;
+	}
+	q->waited = true;
+	q->next = NULL;
+	*b->waiting_tail = q;
+	b->waiting_tail = &q->next;
+	b->nwaiting++;
+}
+
 /*
  * The box that a request names, ready to be changed. NULL: the request has been answered, or waits for the operation
  * that is under way and is dispatched anew after it.
@@ -68,16 +82,17 @@ static struct box *named(struct req *q, bool to_change)
 			fail(q, WHY_NO_SUCH_BOX, -ENOENT, "there is no box '%.64s': 'cubby ls' shows the ones there are", name);
 		return NULL;
 	}
+	if (b->owner != q->uid && strcmp(b->name, name) == 0) {
+		/* Root asked for anybody's. Which of two is meant is not for us to guess. */
+		for (const struct box *k = q->d->boxes; k; k = k->next)
+			if (k != b && !k->pooled && strcmp(k->name, name) == 0) {
+				fail(q, WHY_BAD_REQUEST, -EINVAL, "several users have a box '%.64s': name it by its id ('cubby ls "
+				     "--all --json' shows it)", name);
+				return NULL;
+			}
+	}
 	if (to_change && b->busy) {
-		if (b->nwaiting >= WAITERS_MAX) {
-			fail(q, WHY_BUSY, -EBUSY, "box '%s' is %s, and too many already wait for it", b->name, b->busy);
-			return NULL;
-		}
-		q->waited = true;
-		q->next = NULL;
-		*b->waiting_tail = q;
-		b->waiting_tail = &q->next;
-		b->nwaiting++;
+		wait_for(q, b);
 		return NULL;
 	}
 	return b;
@@ -337,11 +352,20 @@ static void op_new(struct req *q)
 
 	defaults(d, &s);
 	r = spec_parse(m, &s, &e);
-	if (r == 0)
+	if (r == 0 && run && q->conn && q->conn->holds)
+		(void)err_why(&e, WHY_WRONG_STATE, -EBUSY, "this connection has a throw-away box already: use another one");
+	if (r == 0 && e.code == 0)
 		check_views(q, &s, &e);
 	if (e.code == 0 && name && !name_ok(name))
 		(void)err_why(&e, WHY_BAD_REQUEST, -EINVAL, "'%.80s' is not a name for a box: " NAME_RULE, name);
-	if (e.code == 0 && name && box_find(d, q->uid, false, name))
+	b = e.code == 0 && name ? box_find(d, q->uid, false, name) : NULL;
+	if (b && b->busy && b->state == BOX_REMOVING) {
+		/* The name is free in a moment. */
+		spec_done(&s);
+		wait_for(q, b);
+		return;
+	}
+	if (b)
 		(void)err_why(&e, WHY_EXISTS, -EEXIST, "there is a box '%s' already: take another name, or remove it "
 			      "with 'cubby rm %s'", name, name);
 	if (e.code) {
@@ -513,6 +537,15 @@ static void stopped(struct box *b, int r, struct err *e, void *arg)
 	settle(b, q, r, e);
 }
 
+/* Of a broken box only the end is left: what is known of it may be wrong, and must not be written over what there is. */
+static bool whole(struct req *q, const struct box *b)
+{
+	if (b->state != BOX_BROKEN)
+		return true;
+	fail(q, WHY_WRONG_STATE, -EIO, "box '%s' is broken (%s): 'cubby rm %s' removes it", b->name, b->why, b->name);
+	return false;
+}
+
 static void op_stop(struct req *q)
 {
 	struct box *b = named(q, true);
@@ -529,7 +562,9 @@ static void op_stop(struct req *q)
 		answer_box(q, b);
 		return;
 	}
-	if (db_journal_begin(b->d->db, b->id, "stop", &e) < 0) {
+	if (!whole(q, b))
+		return;
+	if (!b->throw_away && db_journal_begin(b->d->db, b->id, "stop", &e) < 0) {
 		req_fail(q, &e);
 		return;
 	}
@@ -617,8 +652,11 @@ static void op_rm(struct req *q)
 	}
 	b->busy = "being removed";
 	b->state = BOX_REMOVING;
-	/* From here on it goes, also if the daemon is killed: the row says so. */
-	if (box_save(b, true, &e) < 0 || db_journal_begin(b->d->db, b->id, "rm", &e) < 0) {
+	/*
+	 * From here on it goes, also if the daemon is killed: the row says so. On a full disk it goes without the note, since
+	 * it may be what fills it.
+	 */
+	if ((box_save(b, true, &e) < 0 || db_journal_begin(b->d->db, b->id, "rm", &e) < 0) && e.why != WHY_NO_SPACE) {
 		b->state = b->run.pid > 0 ? BOX_RUNNING : BOX_STOPPED;
 		req_fail(q, &e);
 		box_release(b);
@@ -643,6 +681,8 @@ static void op_rename(struct req *q)
 		fail(q, WHY_BAD_REQUEST, -EINVAL, "'%.80s' is not a name for a box: " NAME_RULE, name);
 		return;
 	}
+	if (!whole(q, b))
+		return;
 	other = box_find(q->d, b->owner, false, name);
 	if (other && other != b) {
 		fail(q, WHY_EXISTS, -EEXIST, "there is a box '%s' already", name);
@@ -668,7 +708,7 @@ static void op_limits(struct req *q)
 	struct limits l;
 	struct json_out o;
 
-	if (!b)
+	if (!b || (want && !whole(q, b)))
 		return;
 	l = b->spec.limits;
 	if (want) {
@@ -700,6 +740,8 @@ static void op_set(struct req *q)
 	struct err e = ERR_INIT;
 
 	if (!b)
+		return;
+	if (!whole(q, b))
 		return;
 	if (ttl < -1 || idle < -1 || ttl > most || idle > most) {
 		fail(q, WHY_BAD_REQUEST, -EINVAL, "a duration has to be a number that is not negative and not too large");

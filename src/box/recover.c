@@ -57,6 +57,7 @@ static int read_row(const struct box_row *row, void *arg, struct err *e)
 		r = spec_parse(doc.root, &b->spec, e);
 	if (r < 0) {
 		b->state = BOX_BROKEN;
+		b->unread = true;
 		(void)snprintf(b->why, sizeof(b->why), "its description can't be read: %.200s", e->text);
 		memset(e, 0, sizeof(*e));
 		return 0;

@@ -17,6 +17,12 @@
 /* What a client may have in flight: a request with its environment; and what it may leave unread. */
 #define REQUEST_MAX (4u << 20)
 #define UNREAD_MAX (32u << 20)
+/* With so much of it unread, no further request is worked on. */
+#define BACKLOG_MAX (1u << 20)
+/* Of requests that come before the answer to the one before them. */
+#define AHEAD_MAX 65536u
+/* So many requests of one connection, then the others get their turn. */
+#define TURN_MAX 64
 
 static void conn_ready(void *arg, uint32_t events);
 
@@ -26,6 +32,7 @@ static void conn_close(struct conn *c)
 	struct box *held = c->holds;
 
 	loop_del(d->loop, &c->io);
+	loop_timer_stop(d->loop, &c->turn);
 	fd_close(&c->fd);
 	if (c->req)
 		c->req->conn = NULL;
@@ -43,11 +50,29 @@ static void conn_close(struct conn *c)
 	daemon_touch(d);
 }
 
+/*
+ * What to wait for. A client that has a request under way, or doesn't read its answers, is not read from beyond a
+ * little: what it sends on stays in its socket. Its end is seen in any case.
+ */
+static void conn_watch(struct conn *c)
+{
+	bool enough = (c->req || c->more || c->out.len > 0) && c->in.bytes.len > AHEAD_MAX;
+	uint32_t want = (enough ? 0 : EPOLLIN) | EPOLLRDHUP | (c->out.len > 0 ? EPOLLOUT : 0);
+
+	if (want != c->io.events)
+		(void)loop_change(c->d->loop, &c->io, want);
+}
+
 static void conn_send(struct conn *c, const char *text, size_t n, const int *fds, size_t nfds)
 {
 	uint8_t head[MSG_HEAD] = { (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)(n >> 16), (uint8_t)(n >> 24) };
 	ssize_t k = 0;
 
+	/* Descriptors can't wait behind what it doesn't read. */
+	if (c->out.len > 0 && nfds > 0) {
+		(void)shutdown(c->fd, SHUT_RDWR);
+		return;
+	}
 	if (c->out.len == 0) {
 		char small[2048];
 
@@ -79,8 +104,7 @@ static void conn_send(struct conn *c, const char *text, size_t n, const int *fds
 	k = fd_send(c->fd, c->out.data, c->out.len, NULL, 0, MSG_DONTWAIT);
 	if (k > 0)
 		buf_drop(&c->out, (size_t)k);
-	if (c->out.len > 0)
-		(void)loop_change(c->d->loop, &c->io, EPOLLIN | EPOLLOUT);
+	conn_watch(c);
 }
 
 static void req_free(struct req *q)
@@ -94,6 +118,7 @@ static void req_free(struct req *q)
 }
 
 static void conn_next(struct conn *c);
+static void conn_turn(void *arg);
 
 void req_ok(struct req *q, struct buf *answer, const int *fds, size_t nfds)
 {
@@ -238,9 +263,19 @@ static void conn_next(struct conn *c)
 	if (c->taking)
 		return;
 	c->taking = true;
-	while (!c->req && take_one(c))
-		;
+	c->more = false;
+	/* One that doesn't read its answers gets no more of them until it does. */
+	for (int n = 0; !c->more && !c->req && c->out.len < BACKLOG_MAX && take_one(c);)
+		c->more = ++n == TURN_MAX;
 	c->taking = false;
+	if (c->more && !c->req)
+		loop_timer_set(c->d->loop, &c->turn, 0, conn_turn, c);
+	conn_watch(c);
+}
+
+static void conn_turn(void *arg)
+{
+	conn_next(arg);
 }
 
 static void conn_ready(void *arg, uint32_t events)
@@ -253,9 +288,15 @@ static void conn_ready(void *arg, uint32_t events)
 		if (k > 0)
 			buf_drop(&c->out, (size_t)k);
 		if (c->out.len == 0)
-			(void)loop_change(c->d->loop, &c->io, EPOLLIN);
+			conn_next(c);
+		conn_watch(c);
 	}
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+	/* Gone for good, whatever it sent before: nobody is there to hear an answer. */
+	if ((events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) && !(c->io.events & EPOLLIN)) {
+		conn_close(c);
+		return;
+	}
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP | EPOLLERR)) {
 		int r = msg_in_read(&c->in, c->fd);
 
 		if ((r < 0 && r != -EAGAIN) || c->in.ended) {
@@ -264,6 +305,37 @@ static void conn_ready(void *arg, uint32_t events)
 		}
 		conn_next(c);
 	}
+}
+
+/*
+ * No descriptor is left for whoever is at the door. Kept waiting they would wake the loop for ever: with the one that was
+ * saved for this, they are let in and shown out, and see a connection that ended.
+ */
+static void turn_away(struct daemon *d)
+{
+	fd_close(&d->spare_fd);
+	for (int i = 0; i < 16; i++) {
+		int fd = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+
+		if (fd < 0)
+			break;
+		(void)close(fd);
+	}
+	d->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* One user can't take all the connections there are; root has what is left. */
+static bool room_for(const struct daemon *d, uid_t uid)
+{
+	unsigned n = 0;
+
+	if (d->nconns >= CONNS_MAX)
+		return false;
+	if (uid == 0 || uid == geteuid() || d->nconns < CONNS_MAX / 4)
+		return true;
+	for (const struct conn *c = d->conns; c; c = c->next)
+		n += c->uid == uid;
+	return n < CONNS_MAX / 4;
 }
 
 static void accepting(void *arg, uint32_t events)
@@ -278,11 +350,17 @@ static void accepting(void *arg, uint32_t events)
 		socklen_t n = sizeof(cr);
 		struct conn *c;
 
-		if (fd < 0)
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE)
+				turn_away(d);
 			return;
-		c = d->nconns < CONNS_MAX ? calloc(1, sizeof(*c)) : NULL;
-		if (!c || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cr, &n) < 0 ||
-		    loop_add(d->loop, &c->io, fd, EPOLLIN, conn_ready, c) < 0) {
+		}
+		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cr, &n) < 0 || !room_for(d, cr.uid)) {
+			(void)close(fd);
+			continue;
+		}
+		c = calloc(1, sizeof(*c));
+		if (!c || loop_add(d->loop, &c->io, fd, EPOLLIN, conn_ready, c) < 0) {
 			free(c);
 			(void)close(fd);
 			continue;
@@ -339,6 +417,7 @@ int server_listen(struct daemon *d, struct err *e)
 		return err_set(e, r, "cannot listen at '%s'", path);
 	}
 	d->listen_fd = fd;
+	d->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	return 0;
 }
 
@@ -348,4 +427,5 @@ void server_close(struct daemon *d)
 		conn_close(d->conns);
 	loop_del(d->loop, &d->listen_io);
 	fd_close(&d->listen_fd);
+	fd_close(&d->spare_fd);
 }
