@@ -1288,6 +1288,31 @@ static const struct op ops[] = {
 	{ "shutdown", op_shutdown, "force" },
 };
 
+/* A field of the wrong type is a mistake, not a missing one. What isn't here is judged where it is read. */
+static const struct {
+	const char *name;
+	enum json_type type;
+	const char *want;
+} field_types[] = {
+	{ "box", JSON_STRING, "a text" },	  { "name", JSON_STRING, "a text" },
+	{ "source", JSON_STRING, "a text" },	  { "net", JSON_STRING, "a text" },
+	{ "start", JSON_BOOL, "true or false" },  { "all", JSON_BOOL, "true or false" },
+	{ "run", JSON_BOOL, "true or false" },	  { "force", JSON_BOOL, "true or false" },
+	{ "wait", JSON_BOOL, "true or false" },	  { "mark", JSON_INT, "a whole number" },
+	{ "grace_ms", JSON_INT, "a whole number" }, { "lines", JSON_INT, "a whole number" },
+	{ "after", JSON_INT, "a whole number" },  { "limit_ms", JSON_INT, "a whole number" },
+	{ "ttl_ms", JSON_INT, "a whole number" }, { "idle_ms", JSON_INT, "a whole number" },
+	{ "limits", JSON_OBJECT, "an object" },
+};
+
+static const char *wrong_type(const struct json *m)
+{
+	for (size_t i = 0; i < sizeof(field_types) / sizeof(field_types[0]); i++)
+		if (strcmp(field_types[i].name, m->key) == 0)
+			return m->type == field_types[i].type ? NULL : field_types[i].want;
+	return NULL;
+}
+
 static bool has_word(const char *words, const char *word)
 {
 	size_t n = strlen(word);
@@ -1310,7 +1335,15 @@ void dispatch(struct req *q)
 		if (strcmp(name, ops[i].name) != 0)
 			continue;
 		for (const struct json *m = q->doc.root->child; m; m = m->next) {
-			if (strcmp(m->key, "v") == 0 || strcmp(m->key, "op") == 0 || has_word(ops[i].fields, m->key))
+			const char *want = wrong_type(m);
+
+			if (strcmp(m->key, "v") == 0 || strcmp(m->key, "op") == 0)
+				continue;
+			if (want && has_word(ops[i].fields, m->key)) {
+				fail(q, WHY_BAD_REQUEST, -EINVAL, "'%s' has to be %s", m->key, want);
+				return;
+			}
+			if (has_word(ops[i].fields, m->key))
 				continue;
 			fail(q, WHY_BAD_REQUEST, -EINVAL, "operation '%s' has no field '%.64s': is this cubbyd (%s) older than "
 			     "its client?", name, m->key, CUBBY_VERSION);

@@ -128,7 +128,7 @@ static void dropped(struct box *b, int r, struct err *e, void *arg)
 static void cleared(struct box *b, int r, struct err *e, void *arg)
 {
 	(void)arg;
-	b->state = r < 0 ? BOX_BROKEN : BOX_STOPPED;
+	b->state = r < 0 || b->unread ? BOX_BROKEN : BOX_STOPPED;
 	if (r < 0)
 		(void)snprintf(b->why, sizeof(b->why), "%.250s", e->text);
 	(void)box_save(b, false, NULL);
@@ -165,8 +165,9 @@ static void settle_one(struct recovery *rec, struct box *b)
 	}
 	fd_close(&run.pidfd);
 	if (b->state == BOX_RUNNING || b->state == BOX_PAUSED || op || r == 0) {
-		(void)snprintf(b->why, sizeof(b->why), op ? "its %s was cut when the daemon ended" :
-			       "it ended while no daemon ran", op);
+		if (!b->unread)
+			(void)snprintf(b->why, sizeof(b->why), op ? "its %s was cut when the daemon ended" :
+				       "it ended while no daemon ran", op);
 		box_event(b, "recovered", b->why);
 		b->busy = "being cleared away";
 		b->state = BOX_STOPPED;
