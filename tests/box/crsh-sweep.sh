@@ -37,9 +37,9 @@ holds() {	# holds OP ANSWERED: is the truth in accordance with the answer?
 	local op=$1 answered=$2 s m
 	s=$(state_of s)
 	case $op:$answered in
-	new:1) [[ $s == running ]] ;;
+	# With the builder go its children: that may be the box's first process, just after the answer.
+	new:1 | start:1) [[ $s == running || $kind$s == builderstopped ]] ;;
 	new:) [[ $s == @(running|stopped|none) ]] ;;
-	start:1) [[ $s == running ]] ;;
 	stop:1 | kill:1) [[ $s == stopped ]] ;;
 	start: | stop: | kill: | exec:* | limits:) [[ $s == @(running|stopped) ]] ;;
 	limits:1) [[ $s == @(running|stopped) && $(field s .limits.pids) == 77 ]] ;;

@@ -55,7 +55,7 @@ _one_process() {
 	local -a w
 	local ns=0 inside=0 stat=''
 	while read -ra w; do
-		case ${w[0]} in
+		case ${w[0]-} in
 		NSpid:) ns=${#w[@]} inside=${w[2]-} ;;
 		State:) stat=${w[1]} ;;
 		esac
