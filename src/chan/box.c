@@ -106,8 +106,6 @@ size_t box_body_max(uint32_t kind)
 	switch (kind) {
 	case BOX_EXEC:
 		return BOX_BODY_MAX;
-	case BOX_SETUP:
-		return NAME_MAX_LEN;
 	case BOX_GET:
 	case BOX_PUT:
 		return 12 + BOX_USER_MAX + 1 + BOX_PATH_MAX + 1;
@@ -367,29 +365,6 @@ int box_get_exit(const struct box_frame *f, struct box_exit *ret)
 		return -EBADMSG;
 	if (n > 0)
 		memcpy(x.text, r.p, n);
-	*ret = x;
-	return 0;
-}
-
-int box_put_setup(struct buf *to, const struct box_setup *x)
-{
-	size_t n = strnlen(x->host_name, sizeof(x->host_name));
-
-	if (n == sizeof(x->host_name) || !name_ok(x->host_name))
-		return -EINVAL;
-	return box_put(to, BOX_SETUP, x->host_name, n);
-}
-
-int box_get_setup(const struct box_frame *f, struct box_setup *ret)
-{
-	struct box_setup x = { 0 };
-
-	if (f->len >= sizeof(x.host_name) || (f->len > 0 && memchr(f->body, '\0', f->len)))
-		return -EBADMSG;
-	if (f->len > 0)
-		memcpy(x.host_name, f->body, f->len);
-	if (!name_ok(x.host_name))
-		return -EBADMSG;
 	*ret = x;
 	return 0;
 }

@@ -41,7 +41,6 @@ enum box_kind {
 	/* client -> init; the first frame names the operation */
 	BOX_EXEC = 1,	/* struct box_exec; one descriptor for each BOX_STDIO_PIPE, in the order in, out, err */
 	BOX_STOP,	/* u32 grace_ms: TERM to everything, wait, then end the box. BOX_OK just before the end */
-	BOX_SETUP,	/* once, on a pooled box: struct box_setup; answered by BOX_OK or BOX_FAIL */
 	BOX_GET,	/* copy out: struct box_path; answered by a stream of entries, then BOX_OK or BOX_FAIL */
 	BOX_PUT,	/*
 			 * copy in: struct box_path; answered by BOX_OK (go ahead) or BOX_FAIL; then the client sends a
@@ -97,10 +96,6 @@ struct box_exit {
 	uint64_t wall_us, cpu_us;
 	uint64_t max_rss_kib;
 	char text[BOX_TEXT_MAX + 1]; /* BOX_NOT_STARTED: what failed; BOX_TIMED_OUT: BOX_TIMED_LEFT or empty */
-};
-
-struct box_setup {
-	char host_name[NAME_MAX_LEN + 1]; /* name_ok() */
 };
 
 struct box_idle {
@@ -160,7 +155,6 @@ int box_put(struct buf *to, enum box_kind kind, const void *body, size_t n);
 int box_put_u32(struct buf *to, enum box_kind kind, uint32_t v);	/* STOP, SIGNAL, STARTED */
 int box_put_exec(struct buf *to, const struct box_exec *x);
 int box_put_exit(struct buf *to, const struct box_exit *x);
-int box_put_setup(struct buf *to, const struct box_setup *x);
 int box_put_idle(struct buf *to, const struct box_idle *x);	/* as BOX_OK */
 int box_put_path(struct buf *to, enum box_kind kind, const struct box_path *x);
 int box_put_entry(struct buf *to, const struct box_entry *x);
@@ -177,7 +171,6 @@ int box_get_u32(const struct box_frame *f, uint32_t *ret);
 /* *ret_mem holds argv and env and is the caller's to free(). Also -ENOMEM. */
 int box_get_exec(const struct box_frame *f, struct box_exec *ret, void **ret_mem);
 int box_get_exit(const struct box_frame *f, struct box_exit *ret);
-int box_get_setup(const struct box_frame *f, struct box_setup *ret);
 int box_get_idle(const struct box_frame *f, struct box_idle *ret);
 int box_get_path(const struct box_frame *f, struct box_path *ret);
 int box_get_entry(const struct box_frame *f, struct box_entry *ret);

@@ -586,13 +586,3 @@ int call_ping(int sock, uint32_t wait_ms, struct box_idle *ret, struct err *e)
 	(void)box_put(&b, BOX_PING, NULL, 0);
 	return ask(sock, &b, wait_ms, ret, "while asking the box's init", e);
 }
-
-int call_setup(int sock, const struct box_setup *x, struct err *e)
-{
-	OWN_BUF b = BUF_INIT(256);
-	int r = box_put_setup(&b, x);
-
-	if (r < 0)
-		return err_why(e, WHY_BAD_REQUEST, r, "not a name of a box: " NAME_RULE);
-	return ask(sock, &b, 10000, NULL, "while naming the box", e);
-}

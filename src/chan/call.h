@@ -43,8 +43,6 @@ int call_run(int sock, const struct box_exec *x, const struct call_io *io, struc
 int call_stop(int sock, uint32_t grace_ms, struct err *e);
 /* Is the box's init there, and what is it doing? Waits at most wait_ms: -ETIMEDOUT. */
 int call_ping(int sock, uint32_t wait_ms, struct box_idle *ret, struct err *e);
-/* Name a pooled box. At most 10 s. */
-int call_setup(int sock, const struct box_setup *x, struct err *e);
 
 /* Receive one whole frame into `in`, which holds it until the next call. 1, 0 at the end, or -errno. */
 struct call_in {

@@ -58,7 +58,6 @@ struct box_spec {
 	unsigned nmounts;
 	bool nesting;		/* the box may make user namespaces of its own */
 	bool throw_away;	/* contents need not survive a power cut (overlay "volatile") */
-	bool pooled;		/* for a pool: cubby-init waits for its BOX_SETUP, the host name comes with that */
 	bool allow_weaker;	/* start although a layer of defence is missing; the grade names it */
 	char tz[64];		/* time zone name for /etc/localtime, or empty */
 };

@@ -36,7 +36,8 @@ static unsigned rows_used;	/* rows above have never been used, so their memory h
 /*
  * While there is work, one handler waits for the next connection in advance, since the fork is a good part of what a
  * short command costs. It takes the connection itself and says so through note_fd; PID 1, which doesn't listen
- * meanwhile, makes the next one. After SPARE_MS without work it is gone, and with it its memory.
+ * meanwhile, makes the next one. After SPARE_MS without work it is gone, and with it its memory. A box of one command
+ * has its handler from the start, and no second one in advance.
  */
 #define SPARE_MS 2000
 static pid_t spare;
@@ -124,7 +125,7 @@ static int start(const struct init_opts *o, struct guest *g, struct err *e)
 	/* No process of the box attaches to init or reads its memory, and it leaves no core file. */
 	(void)prctl(PR_SET_DUMPABLE, 0);
 	r = seal_box(o->nesting, o->no_setid, e);
-	if (r == 0 && !o->pooled)
+	if (r == 0)
 		r = seal_final(e);
 	return r;
 }
@@ -217,13 +218,13 @@ static pid_t hand_over(struct guest *g, int listen_fd, int conn)
 	return pid;
 }
 
-static int wait_for_one(int listen_fd)
+static int wait_for_one(const struct guest *g, int listen_fd)
 {
 	struct pollfd p = { .fd = listen_fd, .events = POLLIN };
 	uint64_t one = 1;
 	int conn;
 
-	if (shared->stopping || poll(&p, 1, SPARE_MS) <= 0)
+	if (shared->stopping || poll(&p, 1, g->once ? -1 : SPARE_MS) <= 0)
 		return -1;
 	conn = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
 	if (conn >= 0 && write(note_fd, &one, sizeof(one)) < 0)
@@ -241,7 +242,7 @@ static void make_spare(struct guest *g, int listen_fd)
 		return;
 	pid = fork();
 	if (pid == 0) {
-		int conn = wait_for_one(listen_fd);
+		int conn = wait_for_one(g, listen_fd);
 
 		g->row = (unsigned)row;
 		(void)close(listen_fd);
@@ -251,64 +252,16 @@ static void make_spare(struct guest *g, int listen_fd)
 		spare = handlers[row] = pid;
 }
 
-static void answer_setup(int conn, const struct err *e)
-{
-	static const uint8_t ok[BOX_HEAD] = { BOX_OK };
-
-	if (e->code)
-		refuse(conn, -EPERM, "the box could not be sealed");
-	else
-		(void)send(conn, ok, sizeof(ok), MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-/*
- * A pooled box has no name and runs no command yet, so there is nothing to serve in parallel: one connection at a
- * time, and PID 1 waits for its handler. seal_final() has to happen in PID 1, since a filter is inherited and never
- * spreads upwards, while reading the request is a handler's work. So the handler tells by its exit status what it
- * has seen, and PID 1, which kept the connection, seals and answers. No command can run before that: the handler of
- * one returns SERVE_SEAL without having read anything, and is made again from the sealed PID 1.
- */
-static bool serve_pooled(struct guest *g, int listen_fd, int conn)
-{
-	struct err e = ERR_INIT;
-	pid_t pid = hand_over(g, listen_fd, conn);
-	int end = -1, status;
-
-	while (pid > 0 && end < 0) {
-		pid_t w = waitpid(-1, &status, 0);
-
-		if (w > 0)
-			end = handler_ended(w, status);
-		else if (errno != EINTR)
-			break;
-	}
-	if (end == SERVE_SETUP || end == SERVE_SEAL) {
-		/* A failure leaves the box unsealed, so that it never runs anything; the daemon removes it. */
-		if (seal_final(&e) == 0)
-			g->unsealed = false;
-		if (end == SERVE_SETUP || e.code)
-			answer_setup(conn, &e);
-		else
-			(void)hand_over(g, listen_fd, conn);
-	}
-	return end != SERVE_STOP;
-}
-
-static bool take_one(struct guest *g, int listen_fd)
+static void take_one(struct guest *g, int listen_fd)
 {
 	int conn = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
-	bool go_on = true;
 
 	if (conn < 0)
-		return true;
-	if (g->unsealed)
-		go_on = serve_pooled(g, listen_fd, conn);
-	else
-		(void)hand_over(g, listen_fd, conn);
+		return;
+	(void)hand_over(g, listen_fd, conn);
 	(void)close(conn);
-	if (!g->unsealed && !spare)
+	if (!g->once && !spare)
 		make_spare(g, listen_fd);
-	return go_on;
 }
 
 static int loop(struct guest *g, int listen_fd)
@@ -328,10 +281,13 @@ static int loop(struct guest *g, int listen_fd)
 			uint64_t n;
 
 			(void)!read(note_fd, &n, sizeof(n));
-			make_spare(g, listen_fd);
+			if (g->once)
+				spare = 0;
+			else
+				make_spare(g, listen_fd);
 		}
-		if (p[0].revents && !take_one(g, listen_fd))
-			return 0;
+		if (p[0].revents)
+			take_one(g, listen_fd);
 		if (p[1].revents) {
 			struct signalfd_siginfo si[4];
 
@@ -345,7 +301,7 @@ static int loop(struct guest *g, int listen_fd)
 
 int init_main(const struct init_opts *opts)
 {
-	struct guest g = { .unsealed = opts->pooled };
+	struct guest g = { .once = opts->once };
 	struct err e = ERR_INIT;
 
 	if (start(opts, &g, &e) < 0) {
@@ -356,5 +312,7 @@ int init_main(const struct init_opts *opts)
 		return 1;
 	(void)close(opts->ready_fd);
 	g.shared = shared;
+	if (g.once)
+		make_spare(&g, opts->listen_fd);
 	return loop(&g, opts->listen_fd);
 }

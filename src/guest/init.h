@@ -18,7 +18,7 @@ struct init_opts {
 	int ready_fd;	/* gets 'R' when the box can be used, or else the text of an error; closed then */
 	bool nesting;	/* the box may make user namespaces of its own */
 	bool no_setid;	/* set-id bits can't be set in the box; see seal_box() */
-	bool pooled;	/* the box has no name yet: BOX_SETUP gives it one */
+	bool once;	/* most likely one command is all that comes */
 };
 
 /* Serves until BOX_STOP. Returns the exit status: 0 after BOX_STOP, 1 when it could not start. */

@@ -105,28 +105,6 @@ static int first_frame(int conn, struct serve_in *in)
 	}
 }
 
-/* Peek at the kind without taking anything from the socket: 0 when it can't be told. */
-static uint32_t peek_kind(int conn)
-{
-	uint8_t head[BOX_HEAD];
-
-	for (int i = 0; i < BOX_HEAD; i++) {
-		struct pollfd p = { .fd = conn, .events = POLLIN };
-		ssize_t k;
-
-		if (poll(&p, 1, SERVE_FIRST_MS) <= 0)
-			return 0;
-		k = recv(conn, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
-		if (k == BOX_HEAD)
-			return (uint32_t)head[0] | (uint32_t)head[1] << 8 | (uint32_t)head[2] << 16 |
-			       (uint32_t)head[3] << 24;
-		if (k <= 0)
-			return 0;
-		(void)poll(NULL, 0, 10);
-	}
-	return 0;
-}
-
 static void answer(int conn, const struct box_idle *idle)
 {
 	OWN_BUF b = BUF_INIT(256);
@@ -174,12 +152,6 @@ enum serve_end serve(struct guest *g, int conn)
 	uint32_t grace;
 	int r;
 
-	if (g->unsealed) {
-		uint32_t kind = peek_kind(conn);
-
-		if (kind == BOX_EXEC || kind == BOX_GET || kind == BOX_PUT)
-			return SERVE_SEAL;
-	}
 	r = first_frame(conn, &in);
 	if (r == 0)
 		return SERVE_DONE;
@@ -203,11 +175,6 @@ enum serve_end serve(struct guest *g, int conn)
 		if (box_get_u32(&in.f, &grace) == 0)
 			return stop(g, conn, grace);
 		break;
-	case BOX_SETUP:
-		if (g->unsealed)
-			return setup_serve(conn, &in);
-		serve_fail(conn, -EALREADY, "the box has been set up before");
-		return SERVE_DONE;
 	case BOX_PING:
 		if (in.f.len == 0) {
 			ping(g, conn);

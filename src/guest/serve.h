@@ -14,8 +14,6 @@
 /* The end of a handler is its exit status, which PID 1 reads: no other channel leads from what parses to PID 1. */
 enum serve_end {
 	SERVE_DONE = 0,
-	SERVE_SETUP = 10,	/* pooled: the box has its name. PID 1 seals and answers */
-	SERVE_SEAL = 11,	/* pooled: a first command without BOX_SETUP; nothing was read. PID 1 seals and serves again */
 	SERVE_STOP = 12,	/* everything in the box has ended: so does PID 1 */
 };
 
@@ -30,7 +28,7 @@ struct guest_shared {
 /* What a handler knows of the box; a copy of PID 1's at the time of the fork. */
 struct guest {
 	int sig_fd;		/* signalfd(2) of SIGCHLD, which is blocked; reads the signals of whoever reads it */
-	bool unsealed;		/* pooled, and seal_final() is still to come */
+	bool once;		/* see init.h */
 	unsigned row;		/* of this handler */
 	struct guest_shared *shared;
 };
@@ -57,6 +55,5 @@ bool serve_send(int conn, const struct buf *b, const int *fds, size_t nfds);
 /* The operations. */
 enum serve_end call_serve(struct guest *g, int conn, struct serve_in *in);
 enum serve_end file_serve(struct guest *g, int conn, const struct serve_in *in);
-enum serve_end setup_serve(int conn, const struct serve_in *in);
 
 #endif

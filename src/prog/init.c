@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "guest/init.h"
 
-/* cubby-init --listen=FD --ready=FD [--nesting] [--no-setid] [--pooled]; started by the engine, by nobody else. */
+/* cubby-init --listen=FD --ready=FD [--nesting] [--no-setid] [--once]; started by the engine, by nobody else. */
 
 static int usage(void)
 {
@@ -38,8 +38,8 @@ int main(int argc, char **argv)
 			o.nesting = true;
 		else if (strcmp(a, "--no-setid") == 0)
 			o.no_setid = true;
-		else if (strcmp(a, "--pooled") == 0)
-			o.pooled = true;
+		else if (strcmp(a, "--once") == 0)
+			o.once = true;
 		else
 			return usage();
 	}

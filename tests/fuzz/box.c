@@ -22,7 +22,6 @@ static bool again(const struct box_frame *f, struct buf *to)
 	union {
 		struct box_exec exec;
 		struct box_exit exit;
-		struct box_setup setup;
 		struct box_path path;
 		struct box_entry entry;
 		struct box_idle idle;
@@ -45,8 +44,6 @@ static bool again(const struct box_frame *f, struct buf *to)
 	case BOX_SIGNAL:
 	case BOX_STARTED:
 		return box_get_u32(f, &x.v) == 0 && written(box_put_u32(to, f->kind, x.v));
-	case BOX_SETUP:
-		return box_get_setup(f, &x.setup) == 0 && written(box_put_setup(to, &x.setup));
 	case BOX_GET:
 	case BOX_PUT:
 		return box_get_path(f, &x.path) == 0 && written(box_put_path(to, f->kind, &x.path));

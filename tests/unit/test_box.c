@@ -165,7 +165,7 @@ static void a_head_is_judged_before_its_body_comes(void **state)
 		{ BOX_EXEC, BOX_BODY_MAX, 0 }, { BOX_EXEC, BOX_BODY_MAX + 1, -EBADMSG }, { BOX_EXEC, 0xffffffffu, -EBADMSG },
 		{ BOX_PING, 0, 8 }, { BOX_PING, 1, -EBADMSG }, { BOX_HANGUP, 1, -EBADMSG }, { BOX_SIGNAL, 4, 0 },
 		{ BOX_SIGNAL, 5, -EBADMSG }, { BOX_DATA, BOX_DATA_MAX, 0 }, { BOX_DATA, BOX_DATA_MAX + 1, -EBADMSG },
-		{ BOX_STOP, 5, -EBADMSG }, { BOX_SETUP, 64, -EBADMSG }, { BOX_OK, 13, -EBADMSG }, { BOX_EXIT, 1000, -EBADMSG },
+		{ BOX_STOP, 5, -EBADMSG }, { BOX_OK, 13, -EBADMSG }, { BOX_EXIT, 1000, -EBADMSG },
 	};
 
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
@@ -279,19 +279,10 @@ static void what_a_box_says_cannot_steer_a_terminal(void **state)
 static void the_rest_has_bounds_too(void **state)
 {
 	OWN_BUF b = BUF_INIT(1 << 16);
-	struct box_setup s = { "box-1" }, s2;
 	struct box_path p = { .path = "/a", .user = "agent", .flags = BOX_PATH_FLAGS, .max_bytes = UINT64_MAX }, p2;
 	struct box_idle i = { 3, UINT64_MAX }, i2;
 	struct box_frame f;
 	uint64_t n;
-
-	assert_int_equal(box_put_setup(&b, &s), 0);
-	f = frame_of(&b);
-	assert_int_equal(box_get_setup(&f, &s2), 0);
-	assert_string_equal(s2.host_name, "box-1");
-	buf_reset(&b);
-	memcpy(s.host_name, "../x", 5);
-	assert_int_equal(box_put_setup(&b, &s), -EINVAL);
 
 	assert_int_equal(box_put_path(&b, BOX_GET, &p), 0);
 	f = frame_of(&b);

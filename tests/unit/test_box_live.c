@@ -62,8 +62,7 @@ static void bind_dev(const char *name)
 	must(mount(from, to, NULL, MS_BIND, NULL) == 0, 101);
 }
 
-/* trap: /etc/hosts and /etc/hostname are links, as a hostile template could have them. */
-static void make_root(const char *dir, bool trap)
+static void make_root(const char *dir)
 {
 	static const char *const dirs[] = { "usr", "proc", "dev", "etc", "tmp", "root", "home", "home/agent" };
 	static const char *const links[] = { "bin", "lib", "lib64", "sbin" };
@@ -92,10 +91,6 @@ static void make_root(const char *dir, bool trap)
 	     symlink("/proc/self/fd/1", "dev/stdout") == 0, 111);
 	put_file("etc/passwd", passwd);
 	put_file("etc/group", group);
-	if (trap) {
-		put_file("precious", "keep\n");
-		must(symlink("/precious", "etc/hosts") == 0 && symlink("/precious", "etc/hostname") == 0, 113);
-	}
 	(void)chown("home/agent", 1000, 1000);
 	must(syscall(SYS_pivot_root, ".", ".") == 0 && umount2(".", MNT_DETACH) == 0 && chdir("/") == 0, 112);
 }
@@ -108,16 +103,15 @@ struct plan {
 static int box_main(void *p)
 {
 	const struct plan *plan = p;
-	bool trap = plan->arg && strcmp(plan->arg, "--trap") == 0;
 	char a[32], b[32], c;
-	char *const argv[] = { (char *)"cubby-init", a, b, (char *)(trap ? "--pooled" : plan->arg), NULL };
+	char *const argv[] = { (char *)"cubby-init", a, b, (char *)plan->arg, NULL };
 	char *const env[] = { (char *)"ASAN_OPTIONS=detect_leaks=0", NULL };
 
 	must(read(plan->go, &c, 1) == 1, 120);
 	must(setgid(0) == 0 && setuid(0) == 0, 121);
 	/* A test that dies takes its box along. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	make_root(plan->dir, trap);
+	make_root(plan->dir);
 	(void)snprintf(a, sizeof(a), "--listen=%d", plan->listen_fd);
 	(void)snprintf(b, sizeof(b), "--ready=%d", plan->ready_fd);
 	(void)fcntl(plan->listen_fd, F_SETFD, 0);

@@ -19,7 +19,7 @@ struct live {
 	bool ids;		/* there is more than one id in the box */
 };
 
-/* Extra argument of init, or NULL; "--trap": as "--pooled", with links planted in /etc. Skips the test when namespaces can't be had. */
+/* Extra argument of init, or NULL. Skips the test when namespaces can't be had. */
 void live_start(struct live *l, const char *arg);
 /* Ends it by BOX_STOP (force: by SIGKILL) and removes the socket. Returns the wait status. */
 int live_stop(struct live *l, bool force);

@@ -197,7 +197,7 @@ static int deed(const char *word, const char *arg)
 
 int main(int argc, char **argv)
 {
-	bool nesting = false, no_setid = false, pooled = false;
+	bool nesting = false, no_setid = false;
 	uint64_t listener = 0, ready = 0;
 	struct err e = ERR_INIT;
 
@@ -208,9 +208,8 @@ int main(int argc, char **argv)
 			(void)parse_u64(argv[i] + 8, 1 << 20, &ready);
 		nesting |= strcmp(argv[i], "--nesting") == 0;
 		no_setid |= strcmp(argv[i], "--no-setid") == 0;
-		pooled |= strcmp(argv[i], "--pooled") == 0;
 	}
-	if (seal_box(nesting, no_setid, &e) < 0 || (!pooled && seal_final(&e) < 0))
+	if (seal_box(nesting, no_setid, &e) < 0 || seal_final(&e) < 0)
 		return 1;
 	if (write((int)ready, "r", 1) != 1 || close((int)ready) < 0)
 		return 2;

@@ -414,8 +414,8 @@ static void run_init(const struct child_plan *p)
 		argv[n++] = (char *)"--nesting";
 	if (p->no_setid)
 		argv[n++] = (char *)"--no-setid";
-	if (p->spec->pooled)
-		argv[n++] = (char *)"--pooled";
+	if (p->spec->throw_away)
+		argv[n++] = (char *)"--once";
 	if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0 || fcntl(p->listener, F_SETFD, 0) < 0 || fcntl(p->report, F_SETFD, 0) < 0)
 		return;
 	(void)syscall(SYS_execveat, p->init_fd, "", argv, envp, AT_EMPTY_PATH);
