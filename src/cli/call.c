@@ -233,6 +233,13 @@ static int conclude_lost(struct cli *c, const struct call *call, const struct er
 	struct box_exit x = { .kind = BOX_SIGNALED, .status = SIGKILL };
 	OWN_ANSWER a = ANSWER_INIT;
 
+	/* Nothing ran, for want of room in the box: the daemon knows which limit that was, and how to raise it. */
+	if (e->why == WHY_LIMIT && ask_why(c, call, &a)) {
+		struct err said = ERR_INIT;
+
+		(void)err_why(&said, WHY_LIMIT, e->code, "box '%s': %s", call->box, json_str(a.doc.root, "text", e->text));
+		return no_box(c, &said);
+	}
 	if (e->code != -ECONNRESET || !ask_why_lost(c, call, &a))
 		return no_box(c, e);
 	say_note(c, "box '%s': %s", call->box, json_str(a.doc.root, "text", json_str(a.doc.root, "end", "ended")));
