@@ -188,9 +188,14 @@ static int spawn(const char *path, char **argv, char **envp, int ready, int comp
 			become_daemon(path, argv, envp, ready, complain);
 		_exit(pid < 0 ? 1 : 0);
 	}
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return err_set(e, -errno, "cannot start the daemon");
+	while (waitpid(pid, &status, 0) < 0) {
+		if (errno == EINTR)
+			continue;
+		/* Our caller ignores SIGCHLD, and we with it: how the child ended is lost, and the pipe tells the rest (wait(2)). */
+		if (errno == ECHILD)
+			return 0;
+		return err_set(e, -errno, "cannot start the daemon");
+	}
 	if (status != 0)
 		return err_why(e, WHY_LIMIT, -EAGAIN, "cannot start the daemon: no process could be made");
 	return 0;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,16 @@ static int absolute(const char *name, const char *value, char *ret, struct err *
 	for (size_t n = strlen(ret); n > 1 && ret[n - 1] == '/'; n--)
 		ret[n - 1] = '\0';
 	return 0;
+}
+
+static void sane_signals(void)
+{
+	sigset_t none;
+
+	for (int sig = 1; sig < NSIG; sig++)
+		(void)signal(sig, SIG_DFL);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 /* Where things are when nobody says: see ARCHITECTURE.md, Directories. */
@@ -214,6 +225,8 @@ int main(int argc, char **argv)
 
 	if (sane_stdio() < 0)
 		return 125;
+	/* Whoever starts us may ignore or block any; with SIGCHLD ignored, waiting for a child fails (wait(2)). */
+	sane_signals();
 	(void)umask(022);
 	r = parse(argc, argv, &o, &e);
 	if (r == 0)
@@ -231,8 +244,10 @@ int main(int argc, char **argv)
 	}
 	if (r == 0)
 		r = find_init(init, sizeof(init), &e);
-	if (r == 0 && rootless)
-		r = rootless_enter(&ids, &e);
+	if (r == 0 && rootless) {
+		r = rootless_again(o.run_dir, &ids, &e);
+		r = r > 0 ? 0 : r < 0 ? r : rootless_enter(&ids, &e);
+	}
 	if (r == 0) {
 		struct native_config nc = {
 			.init_path = init, .state_dir = o.state_dir, .run_dir = o.run_dir, .tag = tag, .rootless = rootless,

@@ -634,7 +634,7 @@ int cgroup_freeze(const struct cgroups *cg, const char *id, bool on, struct err 
 	if (v2 < 0)
 		v1 = group_open(cg->v1[CG_FREEZER], id);
 	if (v2 < 0 && v1 < 0)
-		return cgroup_exists(cg, id) ?
+		return cgroup_exists(cg, id) || !cgroups_have(cg, CG_FREEZER) ?
 			       err_why(e, WHY_UNSUPPORTED, -EOPNOTSUPP, "this host has no cgroup that can pause boxes") :
 			       err_why(e, WHY_WRONG_STATE, -ESRCH, "the box does not run");
 	r = v2 >= 0 ? file_write(v2, "cgroup.freeze", on ? "1" : "0") :

@@ -5,6 +5,7 @@
 # processes, mounts, cgroups, sockets, directories, rows of the database, and compares with the list of the boxes.
 
 # Boxes of a pool are nobody's in the list: without one every box is somebody's.
+[[ -w $LAB ]] || export CUBBY_CONFIG=$LAB/work/cubby.conf
 echo 'pool_size = 0' >"$CUBBY_CONFIG"
 _mounts=$(sort /proc/self/mountinfo)
 

@@ -44,6 +44,11 @@ enum { MARK_NESTING = 1, MARK_NO_SETID = 2, MARK_TIME_NS = 4, MARK_WEAKER = 8 };
 void native_mark(const char *id, unsigned marks);
 unsigned native_marks(const char *id);
 
+/*
+ * What start() noted in the run directory: the first process of box `id`, proven by its start time and pid namespace. For
+ * daemons without root, and hosts without any cgroup. -ESRCH. ret->pidfd is the caller's.
+ */
+int native_note_read(const char *run_dir, const char *id, struct box_run *ret);
 /* On a host without any cgroup: does a box of this id run? */
 bool native_noted(const char *id);
 

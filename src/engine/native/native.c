@@ -269,9 +269,9 @@ static int pid_facts(pid_t pid, unsigned long long *ret_start, unsigned long lon
 	return 0;
 }
 
-static int note_path(const char *id, char *buf, size_t n)
+static int note_path(const char *run_dir, const char *id, char *buf, size_t n)
 {
-	return (size_t)snprintf(buf, n, "%s/boxes/%s/init.pid", native.run_dir, id) < n ? 0 : -ENAMETOOLONG;
+	return (size_t)snprintf(buf, n, "%s/boxes/%s/init.pid", run_dir, id) < n ? 0 : -ENAMETOOLONG;
 }
 
 static int note_write(const char *id, pid_t pid)
@@ -282,7 +282,7 @@ static int note_write(const char *id, pid_t pid)
 	int r = pid_facts(pid, &start, &ns);
 
 	if (r == 0)
-		r = note_path(id, path, sizeof(path));
+		r = note_path(native.run_dir, id, path, sizeof(path));
 	if (r < 0)
 		return r;
 	(void)snprintf(text, sizeof(text), "%d %llu %llu\n", (int)pid, start, ns);
@@ -290,14 +290,14 @@ static int note_write(const char *id, pid_t pid)
 	return fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
 }
 
-static int note_find(const char *id, struct box_run *ret)
+int native_note_read(const char *run_dir, const char *id, struct box_run *ret)
 {
 	char path[PATH_MAX], text[96];
 	unsigned long long start, ns, start_now, ns_now;
 	OWN_FD pidfd = FD_NONE;
 	int pid;
 
-	if (note_path(id, path, sizeof(path)) < 0 || file_read_small(AT_FDCWD, path, text, sizeof(text)) < 0 ||
+	if (note_path(run_dir, id, path, sizeof(path)) < 0 || file_read_small(AT_FDCWD, path, text, sizeof(text)) < 0 ||
 	    sscanf(text, "%d %llu %llu", &pid, &start, &ns) != 3 || pid <= 1)
 		return -ESRCH;
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -306,6 +306,11 @@ static int note_find(const char *id, struct box_run *ret)
 	ret->pid = pid;
 	ret->pidfd = fd_take(&pidfd);
 	return 0;
+}
+
+static int note_find(const char *id, struct box_run *ret)
+{
+	return native_note_read(native.run_dir, id, ret);
 }
 
 bool native_noted(const char *id)
@@ -386,7 +391,7 @@ static int start_and_note(const struct box_spec *spec, struct box_run *ret_run, 
 
 	if (r < 0)
 		return r;
-	if (no_groups()) {
+	if (no_groups() || native.rootless) {
 		r = note_write(spec->id, run.pid);
 		if (r < 0) {
 			(void)syscall(SYS_pidfd_send_signal, run.pidfd, SIGKILL, NULL, 0);

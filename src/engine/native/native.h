@@ -54,6 +54,13 @@ bool rootless_is(void);
 int rootless_enter(unsigned *ret_ids, struct err *e);
 
 /*
+ * To be tried before rootless_enter(): enter the namespace that the boxes of an earlier daemon live below. From another
+ * one of the same user nothing of them can be seen or ended (a process has power over namespaces below its own only,
+ * user_namespaces(7)), and their ids would differ. 1: done, as after rootless_enter(). 0: there are none.
+ */
+int rootless_again(const char *run_dir, unsigned *ret_ids, struct err *e);
+
+/*
  * For tests: let the n-th step of every following start() fail (counted from 1; 0: none), first those of the builder, then
  * those of the box's first process. A start that has fewer steps succeeds.
  */

@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/native/impl.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/nsfs.h>
 #include <pwd.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,6 +99,61 @@ static int root_of_container(unsigned *ret_ids, struct err *e)
 		return err_set(e, -errno, "cannot keep mounts private");
 	*ret_ids = n < BOX_IDS ? n : BOX_IDS;
 	return 0;
+}
+
+/* The namespace that holds the one of this process, if it is a user's own and not the one we are in; or -1. */
+static int namespace_above(pid_t pid)
+{
+	char path[64];
+	struct stat here, there;
+	uid_t owner;
+	OWN_FD in = FD_NONE, up = FD_NONE;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	in = open(path, O_RDONLY | O_CLOEXEC);
+	up = in < 0 ? -1 : ioctl(in, NS_GET_PARENT);
+	if (up < 0 || ioctl(up, NS_GET_OWNER_UID, &owner) < 0 || owner != geteuid() || fstat(up, &there) < 0 ||
+	    stat("/proc/self/ns/user", &here) < 0 || here.st_ino == there.st_ino)
+		return -1;
+	return fd_take(&up);
+}
+
+int rootless_again(const char *run_dir, unsigned *ret_ids, struct err *e)
+{
+	char path[PATH_MAX];
+	OWN_FD ns = FD_NONE;
+	struct dirent *de;
+	DIR *dp;
+
+	if (geteuid() == 0)
+		return 0;
+	(void)snprintf(path, sizeof(path), "%s/boxes", run_dir);
+	dp = opendir(path);
+	while (dp && ns < 0 && (de = readdir(dp))) {
+		struct box_run run;
+
+		if (!id_ok(de->d_name) || native_note_read(run_dir, de->d_name, &run) < 0)
+			continue;
+		/* The descriptor was there first: is it still the same process, the namespace is its own. */
+		ns = namespace_above(run.pid);
+		if (ns >= 0 && syscall(SYS_pidfd_send_signal, run.pidfd, 0, NULL, 0) < 0 && errno == ESRCH)
+			fd_close(&ns);
+		fd_close(&run.pidfd);
+	}
+	if (dp)
+		(void)closedir(dp);
+	if (ns < 0)
+		return 0;
+	if (setns(ns, CLONE_NEWUSER) < 0)
+		return err_set(e, -errno, "cannot enter the user namespace of the boxes that run");
+	if (unshare(CLONE_NEWNS) < 0)
+		return native_userns_err(-errno, e);
+	if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+		return err_set(e, -errno, "cannot become root of a user namespace");
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return err_set(e, -errno, "cannot keep mounts private");
+	*ret_ids = native_own_ids("/proc/self/uid_map");
+	return 1;
 }
 
 int rootless_enter(unsigned *ret_ids, struct err *e)
