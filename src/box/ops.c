@@ -55,8 +55,8 @@ static void wait_for(struct req *q, struct box *b)
 }
 
 /*
- * The box that a request names, ready to be changed. NULL: the request has been answered, or waits for the operation
- * that is under way and is dispatched anew after it.
+ * The box that a request names, ready to be changed. NULL: the request has been answered and is gone, or waits for the
+ * operation that is under way and is dispatched anew after it. So what it says is read before.
  */
 static struct box *named(struct req *q, bool to_change)
 {
@@ -548,8 +548,8 @@ static bool whole(struct req *q, const struct box *b)
 
 static void op_stop(struct req *q)
 {
-	struct box *b = named(q, true);
 	int64_t grace = json_int(q->doc.root, "grace_ms", 10000);
+	struct box *b = named(q, true);
 	struct err e = ERR_INIT;
 
 	if (!b)
@@ -669,8 +669,8 @@ static void op_rm(struct req *q)
 
 static void op_rename(struct req *q)
 {
-	struct box *b = named(q, true);
 	const char *name = json_str(q->doc.root, "name", "");
+	struct box *b = named(q, true);
 	char old[NAME_MAX_LEN + 1];
 	struct box *other;
 	struct err e = ERR_INIT;
@@ -734,8 +734,8 @@ static void op_limits(struct req *q)
 
 static void op_set(struct req *q)
 {
-	struct box *b = named(q, true);
 	int64_t ttl = json_int(q->doc.root, "ttl_ms", -1), idle = json_int(q->doc.root, "idle_ms", -1);
+	struct box *b = named(q, true);
 	const int64_t most = INT64_C(1000000000000000);
 	struct err e = ERR_INIT;
 
@@ -944,8 +944,8 @@ static void op_doctor(struct req *q)
 /* Why did a command of this box fail? What the kernel counted since `mark` (of op "open") says it. */
 static void op_why(struct req *q)
 {
-	struct box *b = named(q, false);
 	uint64_t mark = (uint64_t)json_int(q->doc.root, "mark", 0);
+	struct box *b = named(q, false);
 	struct buf text = BUF_INIT(8192);
 	const char *end = NULL;
 	char say[320] = "", dir[1300], parent[1100];

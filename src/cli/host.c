@@ -34,11 +34,19 @@ int cmd_doctor(struct cli *c)
 		json_put_bool(&o, "usable", usable);
 		if (json_get(a.doc.root, "rows"))
 			json_put_value(&o, "rows", json_get(a.doc.root, "rows"));
+		if (json_get(a.doc.root, "reason"))
+			json_put_value(&o, "reason", json_get(a.doc.root, "reason"));
 		json_end_obj(&o);
 		(void)buf_putc(&c->out, '\n');
 	} else {
 		put_grade(&c->out, json_get(a.doc.root, "rows"));
-		(void)buf_puts(&c->out, usable ? "Boxes can be had here.\n" : "No box can be had here.\n");
+		(void)buf_puts(&c->out, usable ? "Boxes can be had here.\n" : "No box can be had here");
+		if (!usable && json_str(a.doc.root, "reason", NULL)) {
+			(void)buf_puts(&c->out, ": ");
+			put_text(&c->out, json_str(a.doc.root, "reason", NULL));
+		}
+		if (!usable)
+			(void)buf_puts(&c->out, ".\n");
 	}
 	return usable ? EXIT_OK : EXIT_FAILED;
 }
