@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,9 @@ static int start(const struct init_opts *o, struct guest *g, struct err *e)
 	(void)prctl(PR_SET_NAME, "cubby-init");
 	/* No process of the box attaches to init or reads its memory, and it leaves no core file. */
 	(void)prctl(PR_SET_DUMPABLE, 0);
+	/* The kernel's own limit, before the filter answers in its place. */
+	if (o->no_userns && (unshare(CLONE_NEWUSER) == 0 || (errno != ENOSPC && errno != EUSERS)))
+		return err_why(e, WHY_UNSUPPORTED, -EPERM, "the box could make user namespaces of its own");
 	r = seal_box(o->nesting, o->no_setid, e);
 	if (r == 0)
 		r = seal_final(e);

@@ -17,6 +17,7 @@ struct init_opts {
 	int listen_fd;	/* listening SOCK_STREAM unix socket, made outside */
 	int ready_fd;	/* gets 'R' when the box can be used, or else the text of an error; closed then */
 	bool nesting;	/* the box may make user namespaces of its own */
+	bool no_userns;	/* see first that none can be made; with `nesting` unset */
 	bool no_setid;	/* set-id bits can't be set in the box; see seal_box() */
 	bool once;	/* most likely one command is all that comes */
 };

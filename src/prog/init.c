@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "guest/init.h"
 
-/* cubby-init --listen=FD --ready=FD [--nesting] [--no-setid] [--once]; started by the engine, by nobody else. */
+/* cubby-init --listen=FD --ready=FD [--nesting | --no-userns] [--no-setid] [--once]; started by the engine, by nobody else. */
 
 static int usage(void)
 {
@@ -36,6 +36,8 @@ int main(int argc, char **argv)
 			o.ready_fd = number(a + 8);
 		else if (strcmp(a, "--nesting") == 0)
 			o.nesting = true;
+		else if (strcmp(a, "--no-userns") == 0)
+			o.no_userns = true;
 		else if (strcmp(a, "--no-setid") == 0)
 			o.no_setid = true;
 		else if (strcmp(a, "--once") == 0)

@@ -54,9 +54,14 @@ bool native_noted(const char *id);
 
 /* ---- start.c, child.c ---- */
 
-/* What the child knows when it is born; it has a copy of its own (no CLONE_VM). */
+/*
+ * What the child knows when it is born. It may share the builder's memory until it runs cubby-init (start.c, "birth"), so
+ * this and the spec stay as they are until then, and the child writes to its own stack only.
+ */
 struct child_plan {
 	const struct box_spec *spec;
+	int leave[2];		/* the builder's descriptors, to be closed at once */
+	bool says_hello;	/* a byte on `sock` first: the builder waits for it */
 	int sock;		/* to the builder: 'm' when the ids are there; then the descriptors */
 	int report;		/* a pipe: struct child_report, or cubby-init's one byte */
 	int listener;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -44,6 +45,10 @@ struct bringup {
 	pid_t pid;
 	int userns;
 	int netns, sys, stage;
+	struct clone3_args args;
+	struct child_plan plan;
+	int tid;
+	long born;
 	int parts[ENGINE_PARTS_MAX], mounts[ENGINE_MOUNTS_MAX], groups[CG_COUNT];
 	unsigned nparts, nmounts, ngroups;
 	unsigned char is_dir[ENGINE_MOUNTS_MAX];
@@ -374,6 +379,135 @@ static void drop_stage(struct bringup *b)
 	fd_close(&b->stage);
 }
 
+/*
+ * Birth. Copying even a small process for a child that runs another program soon costs more than most of what the child
+ * does. So it shares our memory until then, as after vfork(2). vfork stops the caller, but we have work to do meanwhile: so
+ * a thread of ours is the caller, on whose stack the child runs. What this asks of the child: no libc call that
+ * concerns all threads (the set*id family), nothing written but its stack and its errno.
+ */
+static struct {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t change;
+	bool lives;
+	struct bringup *job;
+} midwife = { .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER };
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SHARES_MEMORY false	/* the sanitizer's shadow of that stack would be the child's */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SHARES_MEMORY false
+#endif
+#endif
+#ifndef SHARES_MEMORY
+#if defined(__x86_64__) || defined(__aarch64__)
+#define SHARES_MEMORY true
+#else
+#define SHARES_MEMORY false
+#endif
+#endif
+
+static _Noreturn void born(const struct child_plan *p)
+{
+	(void)close(p->leave[0]);
+	(void)close(p->leave[1]);
+	if (p->says_hello && write(p->sock, "h", 1) != 1)
+		_exit(126);
+	child_main(p);
+}
+
+/*
+ * The system call is made here and not in a function of libc: the child's first return would take away the stack frame
+ * that the parent returns through later.
+ */
+static __attribute__((noinline)) long birth(struct clone3_args *a, const struct child_plan *p)
+{
+#if defined(__x86_64__)
+	long r;
+
+	__asm__ volatile("syscall"
+			 : "=a"(r)
+			 : "0"((long)SYS_clone3), "D"(a), "S"(sizeof(*a))
+			 : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+	register long nr __asm__("x8") = SYS_clone3;
+	register long r __asm__("x0") = (long)a;
+	register long n __asm__("x1") = sizeof(*a);
+
+	__asm__ volatile("svc 0" : "+r"(r) : "r"(nr), "r"(n) : "memory");
+#else
+	long r = clone3(a);
+#endif
+	if (r == 0)
+		born(p);
+	return r;
+}
+
+static void *midwife_main(void *arg)
+{
+	(void)arg;
+	(void)pthread_mutex_lock(&midwife.lock);
+	for (;;) {
+		struct bringup *b;
+
+		while (!midwife.job)
+			(void)pthread_cond_wait(&midwife.change, &midwife.lock);
+		b = midwife.job;
+		(void)pthread_mutex_unlock(&midwife.lock);
+		/* A network namespace is a thread's (setns(2)). */
+		b->born = b->netns >= 0 && setns(b->netns, CLONE_NEWNET) < 0 ? -errno : birth(&b->args, &b->plan);
+		if (b->born < 0)
+			(void)!write(b->plan.sock, "e", 1);
+		(void)pthread_mutex_lock(&midwife.lock);
+		midwife.job = NULL;
+		(void)pthread_cond_signal(&midwife.change);
+	}
+	return NULL;
+}
+
+/* The thread is free again: the child has its own memory, or is gone. */
+static void birth_over(void)
+{
+	(void)pthread_mutex_lock(&midwife.lock);
+	while (midwife.job)
+		(void)pthread_cond_wait(&midwife.change, &midwife.lock);
+	(void)pthread_mutex_unlock(&midwife.lock);
+}
+
+static int birth_shared(struct bringup *b)
+{
+	struct pollfd p = { .fd = b->sock, .events = POLLIN };
+	char said;
+	int r;
+
+	if (!midwife.lives) {
+		pthread_attr_t attr;
+
+		(void)pthread_attr_init(&attr);
+		(void)pthread_attr_setstacksize(&attr, 256 << 10);
+		r = pthread_create(&midwife.thread, &attr, midwife_main, NULL);
+		(void)pthread_attr_destroy(&attr);
+		if (r != 0)
+			return -r;
+		midwife.lives = true;
+	}
+	b->args.flags |= CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID;
+	b->args.parent_tid = (uint64_t)(uintptr_t)&b->tid;
+	b->plan.says_hello = true;
+	(void)pthread_mutex_lock(&midwife.lock);
+	midwife.job = b;
+	(void)pthread_cond_signal(&midwife.change);
+	(void)pthread_mutex_unlock(&midwife.lock);
+	/* A child that was killed before it said anything has told nobody. */
+	if (poll(&p, 1, READY_MS) == 1 && read(b->sock, &said, 1) == 1 && said == 'h')
+		return b->tid;
+	if (b->pidfd >= 0)
+		(void)syscall(SYS_pidfd_send_signal, b->pidfd, SIGKILL, NULL, 0);
+	birth_over();
+	return b->born < 0 ? (int)b->born : -ECHILD;
+}
+
 static int give_birth(struct bringup *b, struct err *e)
 {
 	struct clone3_args a = {
@@ -383,6 +517,7 @@ static int give_birth(struct bringup *b, struct err *e)
 	};
 	struct child_plan plan = {
 		.spec = b->spec,
+		.leave = { b->sock, b->report },
 		.sock = b->child_sock,
 		.report = b->child_report,
 		.listener = b->listener,
@@ -402,12 +537,10 @@ static int give_birth(struct bringup *b, struct err *e)
 		a.flags |= CLONE_CGROUP;
 		a.cgroup = (uint64_t)b->cgroup;
 	}
-	pid = clone3(&a);
-	if (pid == 0) {
-		(void)close(b->sock);
-		(void)close(b->report);
-		child_main(&plan);
-	}
+	b->args = a;
+	b->plan = plan;
+	/* Rootless, the memory's owner would change with the child's ids, and we could not write its id maps any more. */
+	pid = SHARES_MEMORY && native.builder && !native.rootless ? birth_shared(b) : (pid_t)birth(&b->args, &b->plan);
 	if (pid < 0)
 		return native_userns_err(pid, e);
 	b->pid = pid;
@@ -426,6 +559,7 @@ static void bury(struct bringup *b)
 	(void)syscall(SYS_pidfd_send_signal, b->pidfd, SIGKILL, NULL, 0);
 	(void)cgroup_kill(&native.cg, b->spec->id, NULL);
 	(void)poll(&p, 1, READY_MS);
+	birth_over();
 	if (!native.builder)
 		while (waitpid(b->pid, NULL, 0) < 0 && errno == EINTR)
 			;
@@ -728,6 +862,7 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 	r = steps_run(&b, e);
 	if (r < 0)
 		return r;
+	birth_over();
 	ret_run->pid = b.pid;
 	ret_run->pidfd = fd_take(&b.pidfd);
 	ret_run->spare_fd = spec->throw_away ? fd_take(&b.netns) : FD_NONE;
