@@ -170,7 +170,7 @@ static void settle_one(struct recovery *rec, struct box *b)
 				       "it ended while no daemon ran", op);
 		box_event(b, "recovered", b->why);
 		b->busy = "being cleared away";
-		b->state = BOX_STOPPED;
+		b->state = b->unread ? BOX_BROKEN : BOX_STOPPED;
 		box_down(b, BUILD_LATER, false, cleared, NULL);
 		return;
 	}
