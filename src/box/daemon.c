@@ -28,6 +28,8 @@
 #define LEAVE_MS 15000
 /* And one that starts so long for the builders of the one before. */
 #define LOCK_MS 20000
+/* Twice after so long it looks again for builds of the one before that were still dying. */
+#define SWEEP_MS 1000
 
 static bool nothing_left(const struct daemon *d)
 {
@@ -286,6 +288,22 @@ static int above_all(void)
 	}
 }
 
+/*
+ * A build dies with its daemon, but not in the same moment: one that the sweep at the start saw alive is swept now. Never
+ * while a build of our own is under way, which between its end and its finish looks like a dead one.
+ */
+static void sweep(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (!d->builds) {
+		(void)template_sweep(d->templates, NULL);
+		d->sweeps--;
+	}
+	if (d->sweeps > 0)
+		loop_timer_set(d->loop, &d->sweep, SWEEP_MS, sweep, d);
+}
+
 static int open_all(struct daemon *d, const struct daemon_options *o, struct err *e)
 {
 	char path[1200];
@@ -320,6 +338,8 @@ static int open_all(struct daemon *d, const struct daemon_options *o, struct err
 		r = recover(d, e);
 	if (r == 0)
 		r = server_listen(d, e);
+	d->sweeps = 2;
+	loop_timer_set(d->loop, &d->sweep, SWEEP_MS, sweep, d);
 	return r;
 }
 

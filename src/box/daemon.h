@@ -147,7 +147,8 @@ struct daemon {
 	unsigned nconns;
 	struct build *builds;
 
-	struct loop_timer idle_exit, refill, orphans, trim;
+	struct loop_timer idle_exit, refill, orphans, trim, sweep;
+	unsigned sweeps;	/* still to be done */
 	char pool_template[2 * NAME_MAX_LEN], pool_tz[64];
 	struct limits pool_limits;
 	uint64_t pool_used_at;

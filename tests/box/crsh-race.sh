@@ -1,4 +1,6 @@
 #!/bin/bash
+# Names of the library, and lists that are meant to be split:
+# shellcheck disable=SC2154,SC2034,SC2046,SC2086
 # CRSH-06, CRSH-07, b18, RES-17: two verbs on one box at once: one wins, the other is told, nothing is stuck and nothing is left
 # modes: root
 # seconds: 120

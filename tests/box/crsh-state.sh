@@ -1,4 +1,6 @@
 #!/bin/bash
+# Names of the library, and lists that are meant to be split:
+# shellcheck disable=SC2154,SC2034,SC2046,SC2086
 # CRSH-03, CRSH-05, CRSH-08, CRSH-14, CRSH-16: the state directory full, failing, read-only, damaged, newer, somebody else's; a
 # reboot; two daemons at once; a daemon that is replaced while boxes and commands live on
 # modes: root
@@ -209,7 +211,7 @@ for c in /sys/fs/cgroup/cubby-* /sys/fs/cgroup/*/cubby-*; do
 done
 sleep 0.3
 for c in /sys/fs/cgroup/cubby-* /sys/fs/cgroup/*/cubby-*; do [[ -d $c ]] && rmdir "$c"/*/ "$c"; done 2>/dev/null
-rm -rf "$CUBBY_RUN_DIR"/*
+rm -rf "${CUBBY_RUN_DIR:?}"/*
 want_status 0 cubby ls -q
 want "$(field run1 .state):$(field pau1 .state):$(field sto1 .state)" = stopped:stopped:stopped
 want_out 'kept' cubby exec run1 -- sh -c 'cat $HOME/f'

@@ -1,4 +1,6 @@
 #!/bin/bash
+# Names of the library, and lists that are meant to be split:
+# shellcheck disable=SC2154,SC2034,SC2046,SC2086
 # CRSH-01, CRSH-02: kill -9 of the daemon, a builder, the command and a box's first process, at step after step of each verb;
 # after each the next command works, no box that was promised is lost, and nothing is left that nobody owns.
 # SWEEP=1 in the environment visits every step; otherwise some, spread over all.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# Names of the library, and lists that are meant to be split:
+# shellcheck disable=SC2154,SC2034,SC2046,SC2086
 # how commands and boxes end: each end in words, in --json and in the exit status, through exec and through run
 # modes: root user userns
 # seconds: 100

@@ -1,4 +1,6 @@
 #!/bin/bash
+# Names of the library, and lists that are meant to be split:
+# shellcheck disable=SC2154,SC2034,SC2046,SC2086
 # the life of a box: time to live, idleness; and commands in a broken environment (CRSH-10, CRSH-12, b08)
 # modes: root user userns
 # seconds: 100

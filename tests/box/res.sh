@@ -1,4 +1,6 @@
 #!/bin/bash
+# Names of the library, and lists that are meant to be split:
+# shellcheck disable=SC2154,SC2034,SC2046,SC2086
 # RES: what a box can use up, and what of it others feel
 # modes: root
 # seconds: 120

@@ -1,4 +1,6 @@
 #!/bin/bash
+# Names of the library, and lists that are meant to be split:
+# shellcheck disable=SC2154,SC2034,SC2046,SC2086
 # USR: several users on one machine: what they can't see, take or break of each other
 # modes: root
 # seconds: 100
@@ -65,7 +67,6 @@ want_status 0 sys ann exec mine -- true
 want_status 0 sys bob exec mine -- true
 
 t "USR-01: state, sockets and boxes of others can't be read"
-hex=$(printf 'roots' | od -An -tx1 | tr -d ' \n')
 allowed host_probe open-read "$CUBBY_STATE_DIR/cubby.db"
 blocked as_probe ann open-read "$CUBBY_STATE_DIR/cubby.db"
 blocked as_probe ann list "$CUBBY_STATE_DIR"
