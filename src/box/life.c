@@ -18,6 +18,8 @@
 
 #include "chan/box.h"
 
+/* What a command gets to end itself when the time of its box is over. */
+#define TTL_GRACE_MS 2000
 /* How much longer than its grace a stop may take before the engine ends the box. */
 #define STOP_EXTRA_MS 2000
 /* Counters older than this are read again before a command begins. */
@@ -654,6 +656,15 @@ static void expired_gone(struct box *b, int r, struct err *e, void *arg)
 	box_free(b);
 }
 
+static void ttl_ended(struct box *b, int r, struct err *e, void *arg)
+{
+	(void)arg;
+	b->state = BOX_STOPPED;
+	if (r < 0)
+		(void)snprintf(b->why, sizeof(b->why), "%.250s", e->text);
+	box_release(b);
+}
+
 static void ttl_over(void *arg)
 {
 	struct box *b = arg;
@@ -662,9 +673,15 @@ static void ttl_over(void *arg)
 		loop_timer_set(b->d->loop, &b->ttl, 1000, ttl_over, b);
 		return;
 	}
+	if (b->throw_away && !b->holder) {
+		box_discard(b);
+		return;
+	}
 	if (b->throw_away) {
-		if (!b->holder)
-			box_discard(b);
+		/* Its client learns why, and takes it along. */
+		b->busy = "being ended: its time to live is over";
+		(void)snprintf(b->why, sizeof(b->why), "its time to live is over");
+		box_stop(b, TTL_GRACE_MS, ttl_ended, NULL);
 		return;
 	}
 	box_event(b, "expired", "its time to live is over");

@@ -277,6 +277,7 @@ static void new_up(struct box *b, int r, struct err *e, void *arg)
 	}
 	if (r == 0) {
 		box_event(b, "created", b->spec.template);
+		b->busy = NULL;
 		answer_box(q, b);
 		box_release(b);
 		return;
@@ -379,6 +380,9 @@ static void op_new(struct req *q)
 	}
 	if (!json_get(m, "user"))
 		default_user(d, &s);
+	/* Who brings a project wants to work in it. */
+	if (!s.workdir && s.nviews > 0)
+		s.workdir = strdup(s.views[0].at);
 	if (run) {
 		b = pool_take(d, &s);
 		pool_wanted(d, &s);
@@ -973,7 +977,8 @@ static void op_why(struct req *q)
 	} else if (b->state == BOX_STOPPED || b->busy || b->state == BOX_BROKEN) {
 		end = strncmp(b->why, "crashed", 7) == 0 ? "crashed" : strcmp(b->why, "out of memory") == 0 ? "oom" : "stopped";
 		(void)snprintf(say, sizeof(say), "the box %s", strcmp(end, "crashed") == 0 ? b->why :
-			       strcmp(end, "oom") == 0 ? "ran out of memory" : "was stopped");
+			       strcmp(end, "oom") == 0 ? "ran out of memory" :
+			       strncmp(b->why, "its time", 8) == 0 ? "was ended: its time to live is over" : "was stopped");
 	} else if (statvfs(dir, &vfs) == 0 && ((uint64_t)vfs.f_bavail * vfs.f_frsize < DISK_FULL_BYTES ||
 					       (vfs.f_files > 0 && vfs.f_favail < 8))) {
 		end = "disk";

@@ -13,6 +13,15 @@ static int simple(struct cli *c, const char *op, struct answer *ret, struct err 
 	return ask(c, &q, NULL, 0, ret, e);
 }
 
+/* A layer that is off is one that a box isn't started without, unless its maker says so. */
+static bool weaker_only(const struct json *rows)
+{
+	for (const struct json *m = rows ? rows->child : NULL; m; m = m->next)
+		if (strcmp(json_str(m, "level", ""), "off") == 0)
+			return true;
+	return false;
+}
+
 int cmd_doctor(struct cli *c)
 {
 	OWN_ANSWER a = ANSWER_INIT;
@@ -40,7 +49,10 @@ int cmd_doctor(struct cli *c)
 		(void)buf_putc(&c->out, '\n');
 	} else {
 		put_grade(&c->out, json_get(a.doc.root, "rows"));
-		(void)buf_puts(&c->out, usable ? "Boxes can be had here.\n" : "No box can be had here");
+		if (usable && weaker_only(json_get(a.doc.root, "rows")))
+			(void)buf_puts(&c->out, "Boxes can be had here with --allow-weaker only: what is off above is missing.\n");
+		else
+			(void)buf_puts(&c->out, usable ? "Boxes can be had here.\n" : "No box can be had here");
 		if (!usable && json_str(a.doc.root, "reason", NULL)) {
 			(void)buf_puts(&c->out, ": ");
 			put_text(&c->out, json_str(a.doc.root, "reason", NULL));

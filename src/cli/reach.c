@@ -275,6 +275,9 @@ static int start_daemon(const struct args *a, const char *run_dir, int *ret_fd, 
 	int64_t deadline = now_ms() + START_MS;
 	int ready[2], complain[2], n = 0, r;
 
+	/* A file that is only where one might be need not exist; one that somebody names must. */
+	if (a->val[OPT_CONFIG] && access(a->val[OPT_CONFIG], R_OK) < 0)
+		return err_set(e, -errno, "--config: cannot read '%s'", a->val[OPT_CONFIG]);
 	r = find_daemon(path, sizeof(path), e);
 	if (r < 0)
 		return r;

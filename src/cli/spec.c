@@ -127,7 +127,15 @@ static int put_mount(const char *given, struct json_out *o, int *ret_fd, struct 
 			dst = colon + 1;
 			break;
 		}
+	colon = dst ? strrchr(dst, ':') : NULL;
+	if (colon)
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--mount: '%s' ends in '%s', which is neither a place nor ':ro'", given,
+			       colon);
 	fd = open(text, O_PATH | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT && (colon = strrchr(text, ':')))
+		return err_why(e, WHY_BAD_REQUEST, -ENOENT,
+			       "--mount: there is no '%s'; the place in the box is an absolute path, as in '%.*s:/mnt'", text,
+			       (int)(colon - text), text);
 	if (fd < 0)
 		return err_set(e, -errno, "--mount: cannot open '%s'", text);
 	if (fstat(fd, &st) < 0)

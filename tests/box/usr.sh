@@ -110,8 +110,8 @@ rm -rf "$LAB/home-ann/proj"
 ln -s "$LAB/work/secret" "$LAB/home-ann/proj"
 want_status 0 sys ann start view
 for user in agent root; do
-	want_status 1 sys ann exec --user $user view -- cat /proj/file
-	want_status 1 sys ann exec --user $user view -- sh -c 'echo x >/proj/new'
+	want_status 1 sys ann exec --workdir / --user $user view -- cat /proj/file
+	want_status 1 sys ann exec --workdir / --user $user view -- sh -c 'echo x >/proj/new'
 done
 want_status 0 sys ann stop --force view
 rm "$LAB/home-ann/proj"

@@ -898,13 +898,13 @@ static void starts_the_daemon(void **state)
 		       "#!/bin/sh\n{ echo \"args $*\"; echo \"cwd $PWD\"; env; ls -l /proc/$$/fd; } > %s.new\nmv %s.new %s\nexit 0\n", seen, seen,
 		       seen);
 	put_script(daemon, script);
-	start(&r, "ls --names --state-dir /s --config /c", FD_NONE, FD_NONE, FD_NONE, NULL, NULL);
+	start(&r, "ls --names --state-dir /s --config /dev/null", FD_NONE, FD_NONE, FD_NONE, NULL, NULL);
 	wait_file(seen, text, sizeof(text));
 	listener = listen_in(dir);
 	serve(listener, &play);
 	assert_int_equal(wait_end(&r), 0);
 	fd_close(&r.err);
-	(void)snprintf(script, sizeof(script), "args --run-dir %s --state-dir /s --config /c --ready-fd 3\ncwd /\n", dir);
+	(void)snprintf(script, sizeof(script), "args --run-dir %s --state-dir /s --config /dev/null --ready-fd 3\ncwd /\n", dir);
 	assert_memory_equal(text, script, strlen(script));
 	assert_null(strstr(text, "SECRET"));
 	assert_non_null(strstr(text, "HOME=/nonexistent"));

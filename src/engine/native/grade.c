@@ -264,13 +264,13 @@ static void grade_mounts(const struct facts *f)
 }
 
 static void grade_limit(const struct facts *f, enum cg_ctl ctl, const char *id, const char *v2_file, const char *v1_file,
-			const char *what_on, const char *what_none)
+			const char *what_on, const char *what_none, const char *what_off)
 {
 	const char *fix = native.rootless ? FIX_DELEGATE : FIX_CGROUP;
 	uint64_t n = 0;
 
 	if (!cgroups_have(&native.cg, ctl) || !cgroup_holds(&native.cg, f->id, f->pid))
-		tell(f, id, GRADE_OFF, "This host can't enforce it for boxes: there is no cgroup controller for it.", fix);
+		tell(f, id, GRADE_OFF, what_off, fix);
 	else if (cgroup_read_num(&native.cg, f->id, ctl, v2_file, v1_file, &n) < 0 || n >= UINT64_C(1) << 60)
 		tell(f, id, GRADE_WEAK, what_none, "cubby limits");
 	else
@@ -281,7 +281,8 @@ static void grade_limits(const struct facts *f)
 {
 	uint64_t swap;
 
-	grade_limit(f, CG_MEMORY, "memory-limit", "memory.max", "memory.limit_in_bytes", "Memory is limited.", "No memory limit was asked for.");
+	grade_limit(f, CG_MEMORY, "memory-limit", "memory.max", "memory.limit_in_bytes", "Memory is limited.", "No memory limit was asked for.",
+		    "Memory can't be limited here: there is no cgroup controller for it.");
 	if (cgroups_have(&native.cg, CG_MEMORY) &&
 	    cgroup_read_num(&native.cg, f->id, CG_MEMORY, "memory.swap.max", "memory.memsw.limit_in_bytes", &swap) < 0) {
 		bool none = true;
@@ -298,13 +299,17 @@ static void grade_limits(const struct facts *f)
 		     "boot with swapaccount=1");
 	} else {
 		grade_limit(f, CG_MEMORY, "swap-limit", "memory.swap.max", "memory.memsw.limit_in_bytes", "Swap is limited.",
-			    "No memory limit was asked for, so swap has none.");
+			    "No memory limit was asked for, so swap has none.",
+			    "Swap can't be limited here: there is no cgroup controller for it.");
 	}
 	grade_limit(f, CG_PIDS, "pids-limit", "pids.max", "pids.max", "The number of processes is limited.",
-		    "No process limit was asked for.");
-	grade_limit(f, CG_CPU, "cpu-limit", "cpu.max", "cpu.cfs_quota_us", "CPU time is limited.", "No CPU limit was asked for.");
+		    "No process limit was asked for.",
+		    "The number of processes can't be limited here: there is no cgroup controller for it.");
+	grade_limit(f, CG_CPU, "cpu-limit", "cpu.max", "cpu.cfs_quota_us", "CPU time is limited.", "No CPU limit was asked for.",
+		    "CPU time can't be limited here: there is no cgroup controller for it.");
 	grade_limit(f, CG_IO, "io-limit", "io.max", "blkio.throttle.read_bps_device", "Disk speed is limited.",
-		    "No disk speed limit was asked for.");
+		    "No disk speed limit was asked for.",
+		    "Disk speed can't be limited here: there is no cgroup controller for it.");
 }
 
 int native_grade(const char *id, const struct box_run *run, grade_fn *row, void *arg, struct err *e)
