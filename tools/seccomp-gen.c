@@ -38,7 +38,8 @@ enum verdict {
 	UNKNOWN,	/* ENOSYS */
 	CHECK,
 	C_SOCKET = CHECK, C_SOCKETPAIR, C_IOCTL, C_CLONE, C_UNSHARE, C_PERSONALITY,
-	C_MODE1, C_MODE2, C_OPEN, C_OPENAT, C_SETRLIMIT, C_PRLIMIT,
+	C_MODE1, C_MODE2, C_OPEN, C_OPENAT, C_SETRLIMIT, C_PRLIMIT, C_FCNTL,
+	NO_XATTR,	/* EOPNOTSUPP */
 };
 
 struct rule {
@@ -87,6 +88,11 @@ static const struct rule rules[] = {
 	{ "fchmodat2", C_MODE2, 0, NO_SETID, 452 }, { "mknod", C_MODE1, 0, NO_SETID }, { "mknodat", C_MODE2, 0, NO_SETID },
 	{ "creat", C_MODE1, 0, NO_SETID }, { "open", C_OPEN, 0, NO_SETID }, { "openat", C_OPENAT, 0, NO_SETID },
 	{ "openat2", UNKNOWN, 0, NO_SETID },
+	/* File capabilities are as good as set-id bits, and which attribute is meant a filter can't see. */
+	{ "setxattr", NO_XATTR, 0, NO_SETID }, { "lsetxattr", NO_XATTR, 0, NO_SETID }, { "fsetxattr", NO_XATTR, 0, NO_SETID },
+	{ "setxattrat", NO_XATTR, 0, NO_SETID, 463 },
+	/* A lease on a file of a mount makes programs of the host wait when they open it. */
+	{ "fcntl", C_FCNTL },
 };
 
 struct prog {
@@ -206,6 +212,16 @@ static void verdict(struct prog *p, enum verdict v)
 		break;
 	case C_MODE2:
 		none_of(p, 2, setid);
+		break;
+	case NO_XATTR:
+		ret_errno(p, EOPNOTSUPP);
+		break;
+	case C_FCNTL:
+		load_arg(p, 1);
+		put(p, JEQ(1024, 2, 0));	/* F_SETLEASE */
+		put(p, JEQ(1024 + 16, 1, 0));	/* F_SETDELEG */
+		ret_allow(p);
+		ret_errno(p, EINVAL);
 		break;
 	case C_SETRLIMIT:
 		load_arg(p, 0);

@@ -38,7 +38,7 @@ int seal_box(bool nesting, bool no_setid, struct err *e)
 
 	/* Up to the first number the kernel doesn't have: a newer kernel's capabilities go as well. */
 	for (unsigned long cap = 0; cap < 64; cap++) {
-		if (BOX_CAPS & BIT(cap))
+		if ((BOX_CAPS & BIT(cap)) && !(no_setid && cap == CAP_SETFCAP))
 			continue;
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
 			if (errno == EINVAL && cap > CAP_SYS_ADMIN)

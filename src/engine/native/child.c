@@ -189,8 +189,8 @@ static bool make_proc(struct child *c)
 		"proc/kcore", "proc/keys", "proc/key-users", "proc/timer_list", "proc/sched_debug", "proc/latency_stats",
 		"proc/timer_stats", "proc/interrupts", "proc/kallsyms", "proc/kmsg",
 	};
-	static const char *const dirs[] = { "proc/acpi", "proc/scsi", "proc/asound" };
-	static const char *const fixed[] = { "proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger" };
+	static const char *const dirs[] = { "proc/acpi", "proc/scsi", "proc/asound", "proc/bus", "proc/fs" };
+	static const char *const fixed[] = { "proc/irq", "proc/sys", "proc/sysrq-trigger", "proc/pressure" };
 
 	if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
 		return false;
@@ -233,6 +233,7 @@ static bool make_sys(const struct child *c)
 {
 	static const char *const dirs[] = {
 		"sys/firmware", "sys/devices/virtual/powercap", "sys/kernel/debug", "sys/kernel/tracing", "sys/kernel/security",
+		"sys/kernel/boot_params", "sys/kernel/slab",
 	};
 
 	if (c->p->sys >= 0) {
@@ -312,6 +313,7 @@ static void set_rlimits(void)
 	 * is, except with 1 (fs/coredump.c), and no file is that short. The filter keeps the box from changing it.
 	 */
 	clamp(RLIMIT_CORE, 1, 1);
+	clamp(RLIMIT_SIGPENDING, 4096, 4096);
 	clamp(RLIMIT_RTPRIO, 0, 0);
 	clamp(RLIMIT_NICE, 0, 0);
 	clamp(RLIMIT_MEMLOCK, 8 << 20, 8 << 20);

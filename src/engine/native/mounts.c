@@ -21,29 +21,13 @@ static bool same(const struct place *p, const struct stat *st)
 	return p->dev == st->st_dev && p->ino == st->st_ino;
 }
 
-/* Never cubby's own directories, or what is in them, or what holds them; never the root of the host. */
-static int judge_source(int fd, const char *at, struct stat *ret, struct err *e)
+/* Is this directory cubby's own, or in one of its own? Upwards to the root; a directory that is its own parent ends it. */
+static int judge_above(int fd, const struct stat *first, const char *at, struct err *e)
 {
 	OWN_FD up = FD_NONE;
-	struct stat st, root;
 	struct place before = { 0 };
+	struct stat st = *first;
 
-	if (fstat(fd, &st) < 0)
-		return err_set(e, -errno, "cannot look at what shall be mounted at '%s'", at);
-	*ret = st;
-	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
-		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "only a directory or a plain file can be mounted at '%s'", at);
-	if (!S_ISDIR(st.st_mode))
-		return 0;
-	if (stat("/", &root) == 0 && root.st_dev == st.st_dev && root.st_ino == st.st_ino)
-		return err_why(e, WHY_DENIED, -EPERM,
-			       "the whole root file system of the host can't be mounted at '%s': mount the directory that is needed", at);
-	for (unsigned i = 0; i < native.nholders; i++)
-		if (same(&native.holders[i], &st))
-			return err_why(e, WHY_DENIED, -EPERM,
-				       "the directory for '%s' holds cubby's own data (%s): mount one further down", at,
-				       native.state_dir);
-	/* Upwards to the root; a directory that is its own parent ends it. */
 	for (unsigned depth = 0; depth < 4096; depth++) {
 		int next;
 
@@ -61,6 +45,59 @@ static int judge_source(int fd, const char *at, struct stat *ret, struct err *e)
 			return err_set(e, -errno, "cannot look above what shall be mounted at '%s'", at);
 	}
 	return err_why(e, WHY_BAD_REQUEST, -ELOOP, "the directory for '%s' is too deep", at);
+}
+
+/* The directory that holds a file, by the path that the kernel knows; -ESTALE when that leads elsewhere now. */
+static int open_parent(int fd, const struct stat *file, int *ret)
+{
+	char link[64], path[PATH_MAX], *slash;
+	struct stat st;
+	ssize_t n;
+	int dir;
+
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n <= 0 || path[0] != '/')
+		return -ENOENT;
+	path[n] = '\0';
+	slash = strrchr(path, '/');
+	if (stat(path, &st) < 0 || st.st_dev != file->st_dev || st.st_ino != file->st_ino)
+		return -ESTALE;
+	slash[slash == path] = '\0';
+	dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return -errno;
+	*ret = dir;
+	return 0;
+}
+
+/* Never cubby's own directories, or what is in them, or what holds them; never the root of the host. */
+static int judge_source(int fd, const char *at, struct stat *ret, struct err *e)
+{
+	OWN_FD parent = FD_NONE;
+	struct stat st, root;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return err_set(e, -errno, "cannot look at what shall be mounted at '%s'", at);
+	*ret = st;
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "only a directory or a plain file can be mounted at '%s'", at);
+	if (!S_ISDIR(st.st_mode)) {
+		r = open_parent(fd, &st, &parent);
+		if (r < 0 || fstat(parent, &st) < 0)
+			return err_set(e, r < 0 ? r : -errno, "cannot look at the directory of what shall be mounted at '%s'", at);
+		return judge_above(parent, &st, at, e);
+	}
+	if (stat("/", &root) == 0 && root.st_dev == st.st_dev && root.st_ino == st.st_ino)
+		return err_why(e, WHY_DENIED, -EPERM,
+			       "the whole root file system of the host can't be mounted at '%s': mount the directory that is needed", at);
+	for (unsigned i = 0; i < native.nholders; i++)
+		if (same(&native.holders[i], &st))
+			return err_why(e, WHY_DENIED, -EPERM,
+				       "the directory for '%s' holds cubby's own data (%s): mount one further down", at,
+				       native.state_dir);
+	return judge_above(fd, &st, at, e);
 }
 
 static int judge_place(const char *at, struct err *e)
