@@ -153,12 +153,12 @@ static int open_as(uid_t uid, const char *path, struct err *e)
 	return r < 0 ? r : fd;
 }
 
-static int work_start(const struct work *w, const struct json *m, int *fds, size_t nfds, struct buf *out, int ret_fds[2],
+static int work_start(const struct work *w, const struct json *m, int *fds, size_t nfds, struct buf *out, int *ret_fd,
 		      struct err *e)
 {
 	struct box_spec *s;
 	OWN_MEM void *mem = NULL;
-	struct box_run run = { .pidfd = FD_NONE, .spare_fd = FD_NONE };
+	struct box_run run = { .pidfd = FD_NONE };
 	int opened[ENGINE_MOUNTS_MAX];
 	unsigned nopened = 0;
 	const struct json *arr;
@@ -217,20 +217,17 @@ static int work_start(const struct work *w, const struct json *m, int *fds, size
 	json_put_bool(&o, "ok", true);
 	json_put_int(&o, "pid", run.pid);
 	json_end_obj(&o);
-	ret_fds[0] = run.pidfd;
-	ret_fds[1] = run.spare_fd;
+	*ret_fd = run.pidfd;
 	return 0;
 }
 
-static int work_end(const struct work *w, const struct json *m, int *fds, size_t nfds, struct buf *out, struct err *e)
+static int work_end(const struct work *w, const struct json *m, struct buf *out, struct err *e)
 {
 	const char *id = json_str(m, "id", ""), *parent = json_str(m, "parent", NULL);
 	int r = w->engine->kill(id, e);
 
 	if (r == 0)
 		r = w->engine->forget(id, e);
-	if (r == 0 && nfds == 1 && w->engine->reuse)
-		w->engine->reuse(fd_take(&fds[0]));
 	if (r == 0 && parent) {
 		OWN_FD dir = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
@@ -284,6 +281,15 @@ static int work_grade(const struct work *w, const struct json *m, int *fds, size
 	return r;
 }
 
+/* Nobody waits: make something that the next box needs. */
+static void ahead(const struct work *w)
+{
+	struct pollfd p = { .fd = w->sock, .events = POLLIN };
+
+	while (w->engine->prepare && poll(&p, 1, 0) == 0 && w->engine->prepare())
+		;
+}
+
 static _Noreturn void builder_main(const struct work *w)
 {
 	(void)prctl(PR_SET_NAME, "cubbyd-builder");
@@ -291,18 +297,19 @@ static _Noreturn void builder_main(const struct work *w)
 		OWN_JSON doc = { 0 };
 		OWN_BUF out = BUF_INIT(MSG_MAX);
 		struct err e = ERR_INIT;
-		int fds[FD_PASS_MAX], ret_fds[2] = { FD_NONE, FD_NONE }, r;
+		int fds[FD_PASS_MAX], ret_fd = FD_NONE, r;
 		size_t nfds = 0;
 		const char *op;
 
+		ahead(w);
 		r = msg_recv(w->sock, &doc, fds, FD_PASS_MAX, &nfds, &e);
 		if (r <= 0)
 			_exit(r == 0 ? 0 : 1);
 		op = json_str(doc.root, "op", "");
 		if (strcmp(op, "start") == 0)
-			r = work_start(w, doc.root, fds, nfds, &out, ret_fds, &e);
+			r = work_start(w, doc.root, fds, nfds, &out, &ret_fd, &e);
 		else if (strcmp(op, "end") == 0)
-			r = work_end(w, doc.root, fds, nfds, &out, &e);
+			r = work_end(w, doc.root, &out, &e);
 		else
 			r = work_grade(w, doc.root, fds, nfds, &out, &e);
 		if (r < 0) {
@@ -310,9 +317,8 @@ static _Noreturn void builder_main(const struct work *w)
 				(void)err_set(&e, r, "a builder failed");
 			msg_put_error(&out, &e);
 		}
-		r = reply(w, &out, ret_fds, ret_fds[0] < 0 ? 0 : ret_fds[1] < 0 ? 1 : 2);
-		fd_close(&ret_fds[0]);
-		fd_close(&ret_fds[1]);
+		r = reply(w, &out, &ret_fd, ret_fd < 0 ? 0 : 1);
+		fd_close(&ret_fd);
 		for (size_t i = 0; i < nfds; i++)
 			fd_close(&fds[i]);
 		if (r < 0)
@@ -415,10 +421,10 @@ static void job_free(struct job *j)
 static void job_fail(struct job *j, int code, const char *text)
 {
 	struct err e = ERR_INIT;
-	int none[2] = { FD_NONE, FD_NONE };
+	int none = FD_NONE;
 
 	(void)err_set(&e, code, "%s", text);
-	j->done(j->arg, code, NULL, none, &e);
+	j->done(j->arg, code, NULL, &none, &e);
 	job_free(j);
 }
 
@@ -486,12 +492,12 @@ static void builder_ready(void *arg, uint32_t events)
 	struct builder *b = arg;
 	OWN_JSON doc = { 0 };
 	struct err e = ERR_INIT;
-	int fds[2] = { FD_NONE, FD_NONE }, r;
+	int fd = FD_NONE, r;
 	size_t nfds = 0;
 	struct job *j;
 
 	(void)events;
-	r = msg_recv(b->sock, &doc, fds, 2, &nfds, &e);
+	r = msg_recv(b->sock, &doc, &fd, 1, &nfds, &e);
 	if (r <= 0 || !b->job) {
 		replace(b, true, "a builder died; see 'cubby doctor'");
 		feed(b->all);
@@ -503,9 +509,8 @@ static void builder_ready(void *arg, uint32_t events)
 	/* The next job starts while this one's result is worked on. */
 	feed(b->all);
 	r = msg_error(doc.root, &e);
-	j->done(j->arg, r, r < 0 ? NULL : doc.root, fds, r < 0 ? &e : NULL);
-	fd_close(&fds[0]);
-	fd_close(&fds[1]);
+	j->done(j->arg, r, r < 0 ? NULL : doc.root, &fd, r < 0 ? &e : NULL);
+	fd_close(&fd);
 	job_free(j);
 }
 
@@ -675,7 +680,7 @@ int builders_start_box(struct builders *b, enum builder_queue q, const struct bo
 	return submit(b, q, &text, fds, nfds, 0, done, arg, e);
 }
 
-int builders_end_box(struct builders *b, enum builder_queue q, const char *id, const char *parent_dir, int spare_fd,
+int builders_end_box(struct builders *b, enum builder_queue q, const char *id, const char *parent_dir,
 		     builder_done *done, void *arg, struct err *e)
 {
 	OWN_BUF text = BUF_INIT(MSG_MAX);
@@ -688,7 +693,7 @@ int builders_end_box(struct builders *b, enum builder_queue q, const char *id, c
 	if (parent_dir)
 		json_put_str(&o, "parent", parent_dir);
 	json_end_obj(&o);
-	return submit(b, q, &text, &spare_fd, spare_fd >= 0 ? 1 : 0, END_AGAIN, done, arg, e);
+	return submit(b, q, &text, NULL, 0, END_AGAIN, done, arg, e);
 }
 
 int builders_grade(struct builders *b, const char *id, const struct box_run *run, builder_done *done, void *arg,

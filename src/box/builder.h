@@ -30,10 +30,10 @@ int builders_new(struct loop *loop, const struct engine *engine, unsigned count,
 void builders_free(struct builders *b, unsigned ms);
 
 /*
- * What comes back from a job. r < 0: `e` says why and `answer` is NULL. `fds` are the descriptors
- * that the job returned, or FD_NONE; the callee may take them, what it leaves is closed.
+ * What comes back from a job. r < 0: `e` says why and `answer` is NULL. `fd` is a descriptor that
+ * the job returned, or FD_NONE; the callee may take it, else it is closed.
  */
-typedef void builder_done(void *arg, int r, const struct json *answer, int fds[2], const struct err *e);
+typedef void builder_done(void *arg, int r, const struct json *answer, int *fd, const struct err *e);
 
 enum builder_queue { BUILD_NOW, BUILD_LATER };
 
@@ -45,9 +45,8 @@ int builders_start_box(struct builders *b, enum builder_queue q, const struct bo
 		       uid_t owner, builder_done *done, void *arg, struct err *e);
 /*
  * Kill and forget the box; then remove parent_dir/id when parent_dir isn't NULL. Succeeds when there was nothing.
- * spare_fd: of the box's run, for the engine to keep for another box; FD_NONE otherwise.
  */
-int builders_end_box(struct builders *b, enum builder_queue q, const char *id, const char *parent_dir, int spare_fd,
+int builders_end_box(struct builders *b, enum builder_queue q, const char *id, const char *parent_dir,
 		     builder_done *done, void *arg, struct err *e);
 /* The answer holds `rows`, as in op "doctor" and "info". run NULL: of the host. */
 int builders_grade(struct builders *b, const char *id, const struct box_run *run, builder_done *done, void *arg,

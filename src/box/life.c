@@ -57,7 +57,7 @@ struct box *box_add(struct daemon *d, const char *id, const char *name, uid_t ow
 	b->state = BOX_CREATING;
 	b->created = now_s();
 	b->slot = -1;
-	b->run.pidfd = b->run.spare_fd = b->ping_fd = b->stop_fd = FD_NONE;
+	b->run.pidfd = b->ping_fd = b->stop_fd = FD_NONE;
 	b->waiting_tail = &b->waiting;
 	b->next = d->boxes;
 	if (b->next)
@@ -79,7 +79,6 @@ static void unwatch(struct box *b)
 {
 	loop_del(b->d->loop, &b->exit_io);
 	fd_close(&b->run.pidfd);
-	fd_close(&b->run.spare_fd);
 	b->run.pid = 0;
 	loop_del(b->d->loop, &b->ping_io);
 	fd_close(&b->ping_fd);
@@ -354,20 +353,20 @@ static void up_undone(struct box *b, int r, struct err *e, void *arg)
 	free(f);
 }
 
-static void up_done(void *arg, int r, const struct json *answer, int fds[2], const struct err *e)
+static void up_done(void *arg, int r, const struct json *answer, int *fd, const struct err *e)
 {
 	struct bringup *u = arg;
 	struct box *b = u->b;
-	struct box_run run = { .pid = (pid_t)json_int(answer, "pid", 0), .pidfd = fds[0], .spare_fd = fds[1] };
+	struct box_run run = { .pid = (pid_t)json_int(answer, "pid", 0), .pidfd = *fd };
 	struct failure *f;
 	struct err mine = ERR_INIT;
 
-	if (r == 0 && (run.pid <= 1 || fds[0] < 0))
+	if (r == 0 && (run.pid <= 1 || *fd < 0))
 		r = err_why(&mine, WHY_INTERNAL, -EIO, "the builder's answer makes no sense");
 	else if (r < 0)
 		mine = *e;
 	if (r == 0) {
-		fds[0] = fds[1] = FD_NONE;
+		*fd = FD_NONE;
 		r = box_adopt(b, &run, &mine);
 	}
 	if (r == 0) {
@@ -462,14 +461,14 @@ void box_up(struct box *b, enum builder_queue q, const int *fds, size_t nfds,
 
 /* ---------------------------------------------------------------- down */
 
-static void down_done(void *arg, int r, const struct json *answer, int fds[2], const struct err *e)
+static void down_done(void *arg, int r, const struct json *answer, int *fd, const struct err *e)
 {
 	struct box *b = arg;
 	void (*then)(struct box *, int, struct err *, void *) = b->then;
 	struct err copy = ERR_INIT;
 
 	(void)answer;
-	(void)fds;
+	(void)fd;
 	if (r < 0)
 		copy = *e;
 	if (r == 0) {
@@ -499,8 +498,7 @@ void box_down(struct box *b, enum builder_queue q, bool remove,
 	fd_close(&b->stop_fd);
 	b->then = then;
 	b->then_arg = arg;
-	r = builders_end_box(b->d->builders, q, b->id, remove ? box_parent_dir(b, parent, sizeof(parent)) : NULL,
-			     remove && b->throw_away ? b->run.spare_fd : FD_NONE, down_done, b,
+	r = builders_end_box(b->d->builders, q, b->id, remove ? box_parent_dir(b, parent, sizeof(parent)) : NULL, down_done, b,
 			     &e);
 	if (r < 0) {
 		b->then = NULL;

@@ -832,7 +832,7 @@ struct asking {
 	char id[ID_LEN + 1];
 };
 
-static void info_answer(void *arg, int r, const struct json *answer, int fds[2], const struct err *e)
+static void info_answer(void *arg, int r, const struct json *answer, int *fd, const struct err *e)
 {
 	struct asking *a = arg;
 	struct req *q = a->q;
@@ -841,7 +841,7 @@ static void info_answer(void *arg, int r, const struct json *answer, int fds[2],
 	struct json_out o;
 	struct usage u;
 
-	(void)fds;
+	(void)fd;
 	for (struct box *k = q->d->boxes; k; k = k->next)
 		if (strcmp(k->id, a->id) == 0)
 			b = k;
@@ -896,14 +896,14 @@ static void op_info(struct req *q)
 	}
 }
 
-static void doctor_answer(void *arg, int r, const struct json *answer, int fds[2], const struct err *e)
+static void doctor_answer(void *arg, int r, const struct json *answer, int *fd, const struct err *e)
 {
 	struct req *q = arg;
 	struct buf text = BUF_INIT(MSG_MAX);
 	struct statvfs vfs;
 	struct json_out o;
 
-	(void)fds;
+	(void)fd;
 	if (r < 0) {
 		req_fail(q, e);
 		return;

@@ -139,7 +139,7 @@ static void cleared(struct box *b, int r, struct err *e, void *arg)
 static void settle_one(struct recovery *rec, struct box *b)
 {
 	const char *op = noted(rec, b->id);
-	struct box_run run = { .pidfd = FD_NONE, .spare_fd = FD_NONE };
+	struct box_run run = { .pidfd = FD_NONE };
 	bool removing = b->state == BOX_REMOVING || (op && strcmp(op, "rm") == 0);
 	bool unborn = b->state == BOX_CREATING || (op && strcmp(op, "new") == 0);
 	int r;
@@ -215,7 +215,7 @@ static struct box *by_id(struct daemon *d, const char *id)
 static void stray(const char *id, void *arg)
 {
 	struct daemon *d = arg;
-	struct box_run run = { .pidfd = FD_NONE, .spare_fd = FD_NONE };
+	struct box_run run = { .pidfd = FD_NONE };
 	struct box *b;
 	char name[32];
 

@@ -66,7 +66,6 @@ struct box_spec {
 struct box_run {
 	pid_t pid;		/* of cubby-init, in the host's pid namespace */
 	int pidfd;		/* owned */
-	int spare_fd;		/* owned; FD_NONE, or what reuse() takes when the box is gone */
 };
 
 struct usage {
@@ -108,11 +107,8 @@ struct engine {
 	int (*kill)(const char *id, struct err *e);
 	/* After the end: cgroups, mounts, run files. Accepts that nothing is there. Does not touch box_dir. */
 	int (*forget)(const char *id, struct err *e);
-	/*
-	 * After kill() and forget() of a throw-away box that this daemon started: keep of it what the next one can have as good as
-	 * new. Takes the descriptor. NULL: nothing is ever kept.
-	 */
-	void (*reuse)(int spare_fd);
+	/* In a builder with nothing to do: make a piece of the next box in advance. False when there is nothing more to make. Or NULL. */
+	bool (*prepare)(void);
 	/* Ids that this engine has anything of (cgroups), for reconciling. */
 	int (*each)(void (*found)(const char *id, void *arg), void *arg, struct err *e);
 };

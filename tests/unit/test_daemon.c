@@ -119,7 +119,7 @@ static int fake_start(const struct box_spec *s, struct box_run *ret, struct err 
 		if (fd < 0 || fd_write_all(fd, text, strlen(text)) < 0)
 			return err_set(e, -EIO, "cannot note the pid");
 	}
-	*ret = (struct box_run){ .pid = pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0), .spare_fd = FD_NONE };
+	*ret = (struct box_run){ .pid = pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0) };
 	if (wished("start-dies-late"))
 		_exit(9);
 	return 0;
@@ -136,7 +136,7 @@ static int fake_find(const char *id, struct box_run *ret, struct err *e)
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (fd < 0)
 		return err_set(e, -ESRCH, "not there");
-	*ret = (struct box_run){ .pid = pid, .pidfd = fd, .spare_fd = FD_NONE };
+	*ret = (struct box_run){ .pid = pid, .pidfd = fd };
 	return 0;
 }
 

@@ -379,7 +379,6 @@ static int native_find(const char *id, struct box_run *ret_run, struct err *e)
 
 	if (r < 0)
 		return r;
-	ret_run->spare_fd = FD_NONE;
 	r = no_groups() ? note_find(id, ret_run) : find_in_groups(id, ret_run);
 	return r < 0 ? err_why(e, WHY_WRONG_STATE, r, "the box does not run") : 0;
 }
@@ -506,6 +505,11 @@ static int native_each(void (*found)(const char *id, void *arg), void *arg, stru
 	return 0;
 }
 
+static bool prepare(void)
+{
+	return native.builder && !native.rootless && netns_prepare();
+}
+
 const struct engine engine_native = {
 	.name = "native",
 	.probe = native_probe,
@@ -517,6 +521,6 @@ const struct engine engine_native = {
 	.grade = native_grade,
 	.kill = native_kill,
 	.forget = native_forget,
-	.reuse = netns_give_back,
+	.prepare = prepare,
 	.each = native_each,
 };

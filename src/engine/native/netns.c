@@ -5,15 +5,13 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 
-#define SPARES_MAX 64
+#define SPARES_MAX 8
 
 static int spares[SPARES_MAX];
 static unsigned nspares;
@@ -27,17 +25,10 @@ static int lo_up(void)
 	return s >= 0 && ioctl(s, SIOCSIFFLAGS, &r) == 0 ? 0 : -errno;
 }
 
-int netns_enter(struct err *e)
+static int make(struct err *e)
 {
-	OWN_FD fd = FD_NONE;
-	int r;
+	int fd, r;
 
-	while (nspares > 0) {
-		fd = spares[--nspares];
-		if (setns(fd, CLONE_NEWNET) == 0)
-			return fd_take(&fd);
-		fd_close(&fd);
-	}
 	if (unshare(CLONE_NEWNET) < 0)
 		return err_set(e, -errno, "cannot make a network namespace");
 	r = lo_up();
@@ -47,34 +38,27 @@ int netns_enter(struct err *e)
 	(void)file_write(AT_FDCWD, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
 	(void)file_write(AT_FDCWD, "/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
 	fd = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? err_set(e, -errno, "cannot open a network namespace") : fd_take(&fd);
+	return fd < 0 ? err_set(e, -errno, "cannot open a network namespace") : fd;
 }
 
-/* Only lo, and all of its counters zero: proc_pid_net(5), dev. */
-static bool as_new(const char *dev)
+int netns_enter(struct err *e)
 {
-	const char *line = strchr(dev, '\n');
+	while (nspares > 0) {
+		int fd = spares[--nspares];
 
-	line = line ? strchr(line + 1, '\n') : NULL;
-	if (!line)
-		return false;
-	line++;
-	line += strspn(line, " ");
-	if (strncmp(line, "lo:", 3) != 0)
-		return false;
-	line += 3;
-	line += strspn(line, " 0");
-	return strcmp(line, "\n") == 0;
-}
-
-void netns_give_back(int fd)
-{
-	char dev[2048];
-
-	if (nspares < SPARES_MAX && setns(fd, CLONE_NEWNET) == 0 &&
-	    file_read_small(AT_FDCWD, "/proc/thread-self/net/dev", dev, sizeof(dev)) > 0 && as_new(dev)) {
-		spares[nspares++] = fd;
-		return;
+		if (setns(fd, CLONE_NEWNET) == 0)
+			return fd;
+		(void)close(fd);
 	}
-	(void)close(fd);
+	return make(e);
+}
+
+bool netns_prepare(void)
+{
+	int fd = nspares < SPARES_MAX ? make(NULL) : -1;
+
+	if (fd < 0)
+		return false;
+	spares[nspares++] = fd;
+	return nspares < SPARES_MAX;
 }

@@ -7,16 +7,17 @@
  * box has no power over its network stack at all: no raw sockets, no addresses, no sysctls. What programs expect
  * without such power is allowed for everybody in them: ports below 1024 and ping (ip(7), icmp(7)).
  *
- * Making and clearing away one costs a quarter of all a box costs. So one in which nothing has ever been sent serves
- * another box: nothing in it could be changed, its counters are zero, its sockets are closed. That is checked, by
- * the kernel's own counters, each time.
+ * Making one is a good part of what a start takes. So a builder with nothing else to do makes some in advance. Each serves one
+ * box: what a box leaves behind in one can't be told for certain (a socket may have been passed on and live).
  */
+
+#include <stdbool.h>
 
 #include "base/err.h"
 
-/* Put the calling process into a network namespace that no box uses. Returns a descriptor of it, owned, or a negative errno. */
+/* Put the calling thread into a network namespace that no box ever had. Returns a descriptor of it, owned, or a negative errno. */
 int netns_enter(struct err *e);
-/* The box is gone for certain: keep its namespace for another one if it is as new. Takes the descriptor. */
-void netns_give_back(int fd);
+/* Make one more in advance; false when there are enough, or none can be had. */
+bool netns_prepare(void);
 
 #endif

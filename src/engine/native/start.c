@@ -865,7 +865,6 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 	birth_over();
 	ret_run->pid = b.pid;
 	ret_run->pidfd = fd_take(&b.pidfd);
-	ret_run->spare_fd = spec->throw_away ? fd_take(&b.netns) : FD_NONE;
 	/* The box has its own copies of all of this. */
 	drop_limits(&b);
 	drop_mounts(&b);
