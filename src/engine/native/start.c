@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -444,6 +445,36 @@ static __attribute__((noinline)) long birth(struct clone3_args *a, const struct 
 	return r;
 }
 
+/*
+ * The kernel counts what a box uses of inotify, message queues, signals and the like also against whoever made its user
+ * namespace (create_user_ns(), ucounts). That must not be the host's root, whom all boxes would share: so it is made in the name
+ * of the box's own root. Of this thread alone: the set*id calls of libc would change all of them. The file system id stays.
+ */
+static int take_name(uid_t root)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2];
+
+	if (syscall(SYS_capget, &head, caps) < 0 || syscall(SYS_setresuid, -1, root, -1) < 0)
+		return -errno;
+	(void)syscall(SYS_setfsuid, 0);
+	/* Changing the effective id away from 0 took the effective capabilities (capabilities(7)). */
+	return syscall(SYS_capset, &head, caps) < 0 ? -errno : 0;
+}
+
+static long birth_named(struct bringup *b)
+{
+	long r = 0;
+
+	if (!native.rootless)
+		r = take_name(b->spec->id_base);
+	if (r == 0)
+		r = birth(&b->args, &b->plan);
+	if (!native.rootless)
+		(void)syscall(SYS_setresuid, -1, 0, -1);
+	return r;
+}
+
 static void *midwife_main(void *arg)
 {
 	(void)arg;
@@ -456,7 +487,7 @@ static void *midwife_main(void *arg)
 		b = midwife.job;
 		(void)pthread_mutex_unlock(&midwife.lock);
 		/* A network namespace is a thread's (setns(2)). */
-		b->born = b->netns >= 0 && setns(b->netns, CLONE_NEWNET) < 0 ? -errno : birth(&b->args, &b->plan);
+		b->born = b->netns >= 0 && setns(b->netns, CLONE_NEWNET) < 0 ? -errno : birth_named(b);
 		if (b->born < 0)
 			(void)!write(b->plan.sock, "e", 1);
 		(void)pthread_mutex_lock(&midwife.lock);
@@ -540,7 +571,7 @@ static int give_birth(struct bringup *b, struct err *e)
 	b->args = a;
 	b->plan = plan;
 	/* Rootless, the memory's owner would change with the child's ids, and we could not write its id maps any more. */
-	pid = SHARES_MEMORY && native.builder && !native.rootless ? birth_shared(b) : (pid_t)birth(&b->args, &b->plan);
+	pid = SHARES_MEMORY && native.builder && !native.rootless ? birth_shared(b) : (pid_t)birth_named(b);
 	if (pid < 0)
 		return native_userns_err(pid, e);
 	b->pid = pid;
