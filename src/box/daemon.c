@@ -112,6 +112,7 @@ static int watch_signals(struct daemon *d, struct err *e)
 	(void)sigaddset(&set, SIGINT);
 	(void)sigprocmask(SIG_BLOCK, &set, NULL);
 	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGXFSZ, SIG_IGN);	/* a full disk by another name: an error, not an end */
 	(void)signal(SIGHUP, SIG_IGN);
 	d->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (d->signal_fd < 0)
@@ -222,6 +223,16 @@ static void raise_limits(void)
 {
 	struct rlimit r;
 
+	static const int others[] = { RLIMIT_FSIZE, RLIMIT_CPU, RLIMIT_AS, RLIMIT_DATA };
+
+	/* What the shell of the first user was limited to is nothing for a daemon that serves others, nor for its boxes. */
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		r = (struct rlimit){ RLIM_INFINITY, RLIM_INFINITY };
+		if (setrlimit((__rlimit_resource_t)others[i], &r) == 0 || getrlimit((__rlimit_resource_t)others[i], &r) < 0)
+			continue;
+		r.rlim_cur = r.rlim_max;
+		(void)setrlimit((__rlimit_resource_t)others[i], &r);
+	}
 	/* Each running box costs a descriptor, each client two. */
 	if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
 		r.rlim_cur = r.rlim_max;

@@ -65,6 +65,8 @@ struct conn {
 	struct buf out;		/* what the socket would not take yet */
 	uid_t uid;
 	gid_t gid;
+	bool stranger;		/* may not use the daemon; counted, and gone when `late` */
+	struct loop_timer late;
 	struct req *req;	/* the one that is being worked on */
 	struct box *holds;	/* a throw-away box that goes when this connection goes */
 	bool taking;		/* frames are being taken from `in` */
@@ -144,7 +146,7 @@ struct daemon {
 	unsigned nboxes;
 	uint8_t *slots;		/* one byte for each id range */
 	struct conn *conns;
-	unsigned nconns;
+	unsigned nconns, nstrangers;
 	struct build *builds;
 
 	struct loop_timer idle_exit, refill, orphans, trim, sweep;

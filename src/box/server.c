@@ -17,6 +17,12 @@
 /* What a client may have in flight: a request with its environment; and what it may leave unread. */
 #define REQUEST_MAX (4u << 20)
 #define UNREAD_MAX (32u << 20)
+/* Connections that only root gets. */
+#define CONNS_ROOT 64u
+/* Who may not use the daemon is told so, and gets no more than that takes: so many at once, so much memory, so long. */
+#define STRANGERS_MAX 32u
+#define STRANGER_BYTES 4096u
+#define STRANGER_MS 5000
 /* With so much of it unread, no further request is worked on. */
 #define BACKLOG_MAX (1u << 20)
 /* Of requests that come before the answer to the one before them. */
@@ -33,6 +39,8 @@ static void conn_close(struct conn *c)
 
 	loop_del(d->loop, &c->io);
 	loop_timer_stop(d->loop, &c->turn);
+	loop_timer_stop(d->loop, &c->late);
+	d->nstrangers -= c->stranger;
 	fd_close(&c->fd);
 	if (c->req)
 		c->req->conn = NULL;
@@ -324,18 +332,25 @@ static void turn_away(struct daemon *d)
 	d->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* One user can't take all the connections there are; root has what is left. */
+/* One user can't take all the connections there are, nor all of them together those of root. */
 static bool room_for(const struct daemon *d, uid_t uid)
 {
 	unsigned n = 0;
 
-	if (d->nconns >= CONNS_MAX)
+	if (uid == 0 || uid == geteuid())
+		return d->nconns < CONNS_MAX;
+	if (d->nconns >= CONNS_MAX - CONNS_ROOT)
 		return false;
-	if (uid == 0 || uid == geteuid() || d->nconns < CONNS_MAX / 4)
+	if (d->nconns < CONNS_MAX / 4)
 		return true;
 	for (const struct conn *c = d->conns; c; c = c->next)
 		n += c->uid == uid;
 	return n < CONNS_MAX / 4;
+}
+
+static void stranger_late(void *arg)
+{
+	conn_close(arg);
 }
 
 static void accepting(void *arg, uint32_t events)
@@ -370,7 +385,19 @@ static void accepting(void *arg, uint32_t events)
 		c->uid = cr.uid;
 		c->gid = cr.gid;
 		c->out.max = UNREAD_MAX;
-		msg_in_init(&c->in, REQUEST_MAX);
+		c->stranger = admit(c, NULL) < 0;
+		msg_in_init(&c->in, c->stranger ? STRANGER_BYTES : REQUEST_MAX);
+		if (c->stranger && ++d->nstrangers > STRANGERS_MAX) {
+			/* More of them than can be told: these see an end. */
+			d->nstrangers--;
+			loop_del(d->loop, &c->io);
+			msg_in_done(&c->in);
+			(void)close(fd);
+			free(c);
+			continue;
+		}
+		if (c->stranger)
+			loop_timer_set(d->loop, &c->late, STRANGER_MS, stranger_late, c);
 		c->next = d->conns;
 		if (c->next)
 			c->next->link = &c->next;
