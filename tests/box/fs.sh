@@ -215,6 +215,15 @@ call cubby cp "$W/suid-tool" "p:$W/proj/copied"
 want "$(find "$W/proj" -perm /6000 -type f | wc -l)" = 0
 allowed box_probe b setuid-bit /tmp/plain2
 
+t "FS-10 a writable mount takes no file capabilities and no leases, and is no single file of cubby's own"
+for probe in box_probe box_probe_user; do
+	blocked $probe p setxattr "$W/proj/tool" user.mark x
+	blocked $probe p lease "$W/proj/tool"
+done
+allowed box_probe b setxattr /tmp/plain2 user.mark x
+allowed probe lease "$W/leased"
+want_err 125 "cubby's own data" cubby run --allow-weaker --template tiny --net none --mount "$CUBBY_STATE_DIR/cubby.db:/db" -- true
+
 t "FS-10 FS-18 through the system's daemon, an ordinary user's files stay that user's"
 if [[ $LAB_AS == root ]]; then
 	sys() { as ann env CUBBY_RUN_DIR="$CUBBY_RUN_DIR" "$@"; }

@@ -216,6 +216,25 @@ static int setuid_bit(int argc, char **argv)
 				      refused(EPERM, "%s lost the bit", argv[0]);
 }
 
+/* A write lease on a file of our own: who opens it then waits for us. */
+static int lease(int argc, char **argv)
+{
+	int fd = open(argv[0], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	(void)argc;
+	if (fd < 0)
+		return refused(errno, "%s", argv[0]);
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0) {
+		int code = errno;
+
+		(void)close(fd);
+		return refused(code, "%s", argv[0]);
+	}
+	(void)fcntl(fd, F_SETLEASE, F_UNLCK);
+	(void)close(fd);
+	return through("a lease on %s", argv[0]);
+}
+
 /*
  * The classic: chroot() into a directory below, keep the working directory above, climb. Through when "/" is then another
  * directory than before. For the control, run it in a plain chroot.
@@ -325,6 +344,7 @@ const struct verb verbs_fs[] = {
 	{ "hardlink", "FROM TO", 2, 2, hardlink },
 	{ "setxattr", "PATH NAME VALUE", 3, 3, set_xattr },
 	{ "setuid-bit", "FILE", 1, 1, setuid_bit },
+	{ "lease", "FILE", 1, 1, lease },
 	{ "chroot-escape", "[DIR]", 0, 1, chroot_escape },
 	{ "by-handle", "PATH", 1, 1, by_handle },
 	{ "loop-device", "", 0, 0, loop_device },
