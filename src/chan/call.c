@@ -23,6 +23,9 @@
 
 enum { IN, OUT, ERR, STDIO };
 
+/* What the box may take to end a command whose time is over (guest/call.c chases its processes for 12 s), and some more. */
+#define GIVE_UP_MS 15000
+
 struct call {
 	int sock;
 	const struct call_io *io;
@@ -35,6 +38,7 @@ struct call {
 	size_t nin;
 	bool started, over, broken_out;
 	int quit;		/* signal as of which the call ended on our side, or 0 */
+	uint64_t give_up_ms;	/* when a time limit is long over; 0: there is none */
 	uint64_t presses[3];	/* when the user last pressed Ctrl-C, in ms */
 	struct box_exit exit;
 };
@@ -457,6 +461,19 @@ static void finish(struct call *c)
 	}
 }
 
+/* Milliseconds until we don't believe any more that the box keeps the time limit; -1: there is none. */
+static int time_left(const struct call *c)
+{
+	uint64_t now;
+
+	if (!c->give_up_ms || c->over)
+		return -1;
+	now = now_ms();
+	if (now >= c->give_up_ms)
+		return 0;
+	return c->give_up_ms - now > 3600000 ? 3600000 : (int)(c->give_up_ms - now);
+}
+
 static int loop(struct call *c, struct err *e)
 {
 	while (!c->quit && (!c->over || !drained(c))) {
@@ -472,8 +489,16 @@ static int loop(struct call *c, struct err *e)
 			cnt[i] = relay_poll(&c->relay[i], p + n);
 			n += cnt[i];
 		}
-		if (poll(p, n, -1) < 0)
+		r = poll(p, n, time_left(c));
+		if (r < 0)
 			continue;
+		if (r == 0 && time_left(c) == 0) {
+			/* The box was told when to end it. Its root may have stopped who should have. */
+			c->exit = (struct box_exit){ .kind = BOX_TIMED_OUT, .text = "the box itself did not end it: stop the box" };
+			c->over = true;
+			finish(c);
+			continue;
+		}
 		if (p[1].revents)
 			from_signals(c);
 		for (int i = 0; i < STDIO && !c->quit; i++) {
@@ -509,6 +534,8 @@ int call_run(int sock, const struct box_exec *x, const struct call_io *io, struc
 
 	for (int i = 0; i < STDIO; i++)
 		c.relay[i].from = c.relay[i].reopened = FD_NONE;
+	if (x->timeout_ms)
+		c.give_up_ms = now_ms() + x->timeout_ms + GIVE_UP_MS;
 	if (io->started)
 		c.x.announce = true;
 	if (x->in == BOX_STDIO_TTY) {
