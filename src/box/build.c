@@ -17,9 +17,9 @@ struct build *build_find(struct daemon *d, const char *name)
 	return NULL;
 }
 
-static void answer_template(struct req *q, const char *name)
+void answer_template(struct req *q, const char *name)
 {
-	struct buf text = BUF_INIT(65536);
+	struct buf text = BUF_INIT(MSG_MAX);
 	struct err e = ERR_INIT;
 	struct json_out o;
 

@@ -728,12 +728,3 @@ bool builders_reap(struct builders *all, pid_t pid)
 	}
 	return false;
 }
-
-unsigned builders_load(const struct builders *all)
-{
-	unsigned n = all->now.n + all->later.n;
-
-	for (unsigned i = 0; i < all->count; i++)
-		n += all->each[i].job != NULL;
-	return n;
-}

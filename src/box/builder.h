@@ -54,7 +54,5 @@ int builders_grade(struct builders *b, const char *id, const struct box_run *run
 
 /* Is this pid one of the builders? Reaps it and starts a new one. */
 bool builders_reap(struct builders *b, pid_t pid);
-/* Jobs that run or wait. */
-unsigned builders_load(const struct builders *b);
 
 #endif

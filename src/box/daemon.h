@@ -222,6 +222,8 @@ void pool_drop(struct daemon *d, const char *template);		/* NULL: all */
 void build_for(struct daemon *d, const char *name, const char *source, int from_fd, uint64_t limit_ms, struct req *q,
 	       bool park, bool wait);
 void host_prune(struct daemon *d);
+/* Answer with what there is to know of a template. */
+void answer_template(struct req *q, const char *name);
 struct build *build_find(struct daemon *d, const char *name);
 int build_cancel(struct build *b, struct err *e);
 

@@ -305,7 +305,6 @@ struct bringup {
 	struct box *b;
 	void (*then)(struct box *, int, struct err *, void *);
 	void *arg;
-	char id[ID_LEN + 1];
 };
 
 static int slot_take(struct box *b, struct err *e)

@@ -1138,22 +1138,9 @@ static void op_template_ls(struct req *q)
 static void op_template_info(struct req *q)
 {
 	const char *name = template_named(q);
-	struct buf text = BUF_INIT(MSG_MAX);
-	struct err e = ERR_INIT;
-	struct json_out o;
 
-	if (!name)
-		return;
-	answer_begin(&o, &text);
-	(void)buf_puts(&text, ",\"template\":");
-	o.comma = false;
-	if (template_info(q->d->templates, name, &o, &e) < 0) {
-		buf_done(&text);
-		req_fail(q, &e);
-		return;
-	}
-	json_end_obj(&o);
-	req_ok(q, &text, NULL, 0);
+	if (name)
+		answer_template(q, name);
 }
 
 static void op_template_log(struct req *q)
