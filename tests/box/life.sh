@@ -13,9 +13,11 @@ new() { cubby new $weak --template tiny "$@"; }
 state() { [[ $(field "$1" '.state // "none"') == "$2" ]]; }
 
 t "a time to live is over: the box goes, also when nobody asks and while a command runs"
-want_status 0 new --ttl 1s short
-(timeout 20 cubby exec --json short -- sleep 50 </dev/null >/dev/null 2>"$LAB/work/ttl"; echo "$?" >"$LAB/work/ttl.st") &
+want_status 0 new --ttl 1h short
+(timeout 20 cubby exec --json short -- sh -c 'echo begun; exec sleep 50' </dev/null >"$LAB/work/ttl.out" 2>"$LAB/work/ttl"; echo "$?" >"$LAB/work/ttl.st") &
 want_status 0 new --ttl 1h long
+want_soon 10 grep -qs begun "$LAB/work/ttl.out" # the time begins when the command surely runs
+want_status 0 cubby ttl short 1s
 want_soon 4 state short none
 want_soon 4 test -s "$LAB/work/ttl.st"
 want "$(cat "$LAB/work/ttl.st")" = 137

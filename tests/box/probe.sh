@@ -59,7 +59,7 @@ mkdir -p "$TINY/proc"
 # shellcheck disable=SC2016
 want_out 'found in /proc/[0-9]*/environ' unshare -m -p --fork --kill-child bash -c 'mount -t proc proc "$1/proc"
 	HIDDEN=$2 chroot "$1" /bin/probe wait &
-	for ((i = 0; i < 500; i++)); do grep -qsz probe "$1/proc/$!/cmdline" && break; sleep 0.01; done
+	for ((i = 0; i < 500; i++)); do grep -qsz ^HIDDEN= "$1/proc/$!/environ" && break; sleep 0.01; done
 	exec chroot "$1" /bin/probe find-marker "$3"' bash "$TINY" "$marker" "$hex"
 rm -rf "$LAB/hay"
 
