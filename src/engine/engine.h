@@ -56,6 +56,7 @@ struct box_spec {
 	struct limits limits;
 	struct box_mount mounts[ENGINE_MOUNTS_MAX];
 	unsigned nmounts;
+	bool net;		/* an interface that ends in the gateway namespace; else the box has its loopback only */
 	bool nesting;		/* the box may make user namespaces of its own */
 	bool throw_away;	/* contents need not survive a power cut (overlay "volatile") */
 	bool allow_weaker;	/* start although a layer of defence is missing; the grade names it */
@@ -66,6 +67,8 @@ struct box_spec {
 struct box_run {
 	pid_t pid;		/* of cubby-init, in the host's pid namespace */
 	int pidfd;		/* owned */
+	unsigned net_index;	/* with spec.net: the box's number (net/addr.h) and its interface in the gateway namespace; else 0 */
+	int net_if;
 };
 
 struct usage {
@@ -107,6 +110,11 @@ struct engine {
 	int (*kill)(const char *id, struct err *e);
 	/* After the end: cgroups, mounts, run files. Accepts that nothing is there. Does not touch box_dir. */
 	int (*forget)(const char *id, struct err *e);
+	/*
+	 * Give a running box an interface, or take it. `run` gets the new numbers. The box's first process keeps what it has; its
+	 * connections, if any, are gone. Called in a builder.
+	 */
+	int (*plug)(const char *id, struct box_run *run, bool on, struct err *e);
 	/* In a builder with nothing to do: make a piece of the next box in advance. False when there is nothing more to make. Or NULL. */
 	bool (*prepare)(void);
 	/* Ids that this engine has anything of (cgroups), for reconciling. */

@@ -250,6 +250,7 @@ int main(int argc, char **argv)
 	}
 	if (r == 0) {
 		struct native_config nc = {
+			.gateway_ns = FD_NONE,
 			.init_path = init, .state_dir = o.state_dir, .run_dir = o.run_dir, .tag = tag, .rootless = rootless,
 		};
 

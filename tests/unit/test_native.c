@@ -81,7 +81,7 @@ static void config(struct native_config *c, char *state, char *run, char *tag, s
 	(void)snprintf(state, n, "%s/state", top);
 	(void)snprintf(run, n, "%s/run", top);
 	(void)snprintf(tag, n, "t%d", (int)getpid());
-	*c = (struct native_config){ .init_path = init_path, .state_dir = state, .run_dir = run, .tag = tag };
+	*c = (struct native_config){ .init_path = init_path, .state_dir = state, .run_dir = run, .tag = tag, .gateway_ns = -1 };
 }
 
 static void engine_up(bool rootless)

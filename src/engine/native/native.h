@@ -17,6 +17,7 @@ struct native_config {
 	const char *state_dir;	/* absolute: neither it nor what holds it may be mounted into a box */
 	const char *run_dir;	/* absolute, exists: RUN. Sockets are RUN/boxes/ID/init.sock; RUN/cgroups is the engine's */
 	const char *tag;	/* 1-32 of [a-z0-9-]: this installation's groups are named cubby-TAG */
+	int gateway_ns;		/* of world_new() (net/world.h), borrowed for good; FD_NONE: no box can have a network */
 	bool rootless;		/* inside the user namespace that rootless_enter() made */
 };
 
