@@ -110,6 +110,7 @@ size_t box_body_max(uint32_t kind)
 	case BOX_PUT:
 		return 12 + BOX_USER_MAX + 1 + BOX_PATH_MAX + 1;
 	case BOX_STOP:
+	case BOX_DIAL:
 	case BOX_SIGNAL:
 	case BOX_RESIZE:
 	case BOX_STARTED:
@@ -133,7 +134,7 @@ size_t box_body_max(uint32_t kind)
 
 static bool kind_ok(uint32_t kind)
 {
-	return (kind >= BOX_EXEC && kind <= BOX_PING) || (kind >= BOX_SIGNAL && kind <= BOX_HANGUP) ||
+	return (kind >= BOX_EXEC && kind <= BOX_DIAL) || (kind >= BOX_SIGNAL && kind <= BOX_HANGUP) ||
 	       (kind >= BOX_STARTED && kind < BOX_KIND_END);
 }
 
@@ -185,6 +186,8 @@ int box_get_u32(const struct box_frame *f, uint32_t *ret)
 	if (!at_end(&r))
 		return -EBADMSG;
 	if (f->kind == BOX_SIGNAL && (v < 1 || v > 64))
+		return -EBADMSG;
+	if (f->kind == BOX_DIAL && (v < 1 || v > 65535))
 		return -EBADMSG;
 	if (f->kind == BOX_STARTED && (v < 1 || v > INT32_MAX))
 		return -EBADMSG;

@@ -47,6 +47,11 @@ enum box_kind {
 			 * stream of entries and BOX_OK, and gets BOX_OK or BOX_FAIL
 			 */
 	BOX_PING,	/* answered by BOX_OK with struct box_idle */
+	/*
+	 * u32 port, 1-65535: connect to it on the box's own loopback. Answered by BOX_OK, after which the connection carries
+	 * that port's bytes in both directions, each until its own end (shutdown(2)); or by BOX_FAIL
+	 */
+	BOX_DIAL,
 	/* client -> init, during BOX_EXEC */
 	BOX_SIGNAL = 32,/* u32 signal number, to the command's process group */
 	BOX_RESIZE,	/* u16 rows, u16 columns */
@@ -152,7 +157,7 @@ size_t box_body_max(uint32_t kind);
  * or the buffer's own failure.
  */
 int box_put(struct buf *to, enum box_kind kind, const void *body, size_t n);
-int box_put_u32(struct buf *to, enum box_kind kind, uint32_t v);	/* STOP, SIGNAL, STARTED */
+int box_put_u32(struct buf *to, enum box_kind kind, uint32_t v);	/* STOP, DIAL, SIGNAL, STARTED */
 int box_put_exec(struct buf *to, const struct box_exec *x);
 int box_put_exit(struct buf *to, const struct box_exit *x);
 int box_put_idle(struct buf *to, const struct box_idle *x);	/* as BOX_OK */

@@ -171,6 +171,9 @@ enum serve_end serve(struct guest *g, int conn)
 	case BOX_PUT:
 		g->shared->busy[g->row] = 1;
 		return file_serve(g, conn, &in);
+	case BOX_DIAL:
+		g->shared->busy[g->row] = 1;
+		return dial_serve(g, conn, &in);
 	case BOX_STOP:
 		if (box_get_u32(&in.f, &grace) == 0)
 			return stop(g, conn, grace);

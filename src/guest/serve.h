@@ -55,5 +55,6 @@ bool serve_send(int conn, const struct buf *b, const int *fds, size_t nfds);
 /* The operations. */
 enum serve_end call_serve(struct guest *g, int conn, struct serve_in *in);
 enum serve_end file_serve(struct guest *g, int conn, const struct serve_in *in);
+enum serve_end dial_serve(struct guest *g, int conn, const struct serve_in *in);
 
 #endif

@@ -41,6 +41,7 @@ static bool again(const struct box_frame *f, struct buf *to)
 		free(mem);
 		return true;
 	case BOX_STOP:
+	case BOX_DIAL:
 	case BOX_SIGNAL:
 	case BOX_STARTED:
 		return box_get_u32(f, &x.v) == 0 && written(box_put_u32(to, f->kind, x.v));

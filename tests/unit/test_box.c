@@ -165,7 +165,7 @@ static void a_head_is_judged_before_its_body_comes(void **state)
 		{ BOX_EXEC, BOX_BODY_MAX, 0 }, { BOX_EXEC, BOX_BODY_MAX + 1, -EBADMSG }, { BOX_EXEC, 0xffffffffu, -EBADMSG },
 		{ BOX_PING, 0, 8 }, { BOX_PING, 1, -EBADMSG }, { BOX_HANGUP, 1, -EBADMSG }, { BOX_SIGNAL, 4, 0 },
 		{ BOX_SIGNAL, 5, -EBADMSG }, { BOX_DATA, BOX_DATA_MAX, 0 }, { BOX_DATA, BOX_DATA_MAX + 1, -EBADMSG },
-		{ BOX_STOP, 5, -EBADMSG }, { BOX_OK, 13, -EBADMSG }, { BOX_EXIT, 1000, -EBADMSG },
+		{ BOX_STOP, 5, -EBADMSG }, { BOX_DIAL, 4, 0 }, { BOX_DIAL, 5, -EBADMSG }, { BOX_OK, 13, -EBADMSG }, { BOX_EXIT, 1000, -EBADMSG },
 	};
 
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {

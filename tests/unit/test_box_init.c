@@ -98,7 +98,8 @@ static void malformed_requests_are_refused_one_by_one(void **state)
 		size_t n;
 	} t[] = {
 		{ 0, "", 0 }, { 7, "", 0 }, { BOX_EXEC, "", 0 }, { BOX_EXEC, "\0\0\0\0\0\0\0\0", 8 },
-		{ BOX_STOP, "", 0 }, { BOX_STOP, "\1\0", 2 }, 
+		{ BOX_STOP, "", 0 }, { BOX_STOP, "\1\0", 2 }, { BOX_DIAL, "", 0 }, { BOX_DIAL, "\0\0\0\0", 4 },
+		{ BOX_DIAL, "\0\0\1\0", 4 },
 		{ BOX_GET, "", 0 }, { BOX_PUT, "x", 1 }, { BOX_SIGNAL, "\1\0\0\0", 4 }, { BOX_HANGUP, "", 0 },
 		{ BOX_STARTED, "\1\0\0\0", 4 }, { BOX_EXIT, "", 0 }, { BOX_OK, "", 0 }, { BOX_FAIL, "\1\0\0\0", 4 },
 		{ BOX_DATA, "", 0 }, { BOX_ENTRY, "", 0 }, { 0xffffffff, "", 0 },
@@ -509,6 +510,99 @@ static void a_box_of_one_command_takes_more(void **state)
 	assert_int_equal(leak_check(state), 0);
 }
 
+/* Dial a port of the box. Returns the connection behind its BOX_OK, or a negative errno as BOX_FAIL said it. */
+static int dial(uint16_t port)
+{
+	const uint8_t frame[12] = { BOX_DIAL, 0, 0, 0, 4, 0, 0, 0, (uint8_t)port, (uint8_t)(port >> 8) };
+	struct timeval t = { .tv_sec = 10 };
+	uint8_t head[BOX_HEAD];
+	int sock = live_connect(&box), code = 0;
+
+	(void)setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+	assert_int_equal(fd_write_all(sock, frame, sizeof(frame)), 0);
+	assert_int_equal(fd_read_exact(sock, head, sizeof(head)), 0);
+	if (head[0] == BOX_OK) {
+		assert_int_equal(head[4], 0);
+		return sock;
+	}
+	assert_int_equal(head[0], BOX_FAIL);
+	assert_int_equal(fd_read_exact(sock, &code, sizeof(code)), 0);
+	(void)close(sock);
+	return -code;
+}
+
+/* Reads to the end, then writes all of it back and ends; ready when it answers. */
+static const char mirror[] =
+	"use IO::Socket; my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1', LocalPort => 4711) or die; "
+	"while (my $c = $s->accept) { local $/; my $t = <$c>; print $c $t; close $c; }";
+
+static void a_dialled_port_carries_both_directions_to_their_ends(void **state)
+{
+	enum { MANY = 3 << 20 };
+	struct live_run run = { .x.user = "0" };
+	uint8_t *data = malloc(MANY), *back = malloc(MANY);
+	size_t at = 0, got = 0;
+	int sock = -ECONNREFUSED;
+
+	assert_true(data && back);
+	if (access("/usr/bin/perl", X_OK) < 0)
+		skip();
+	/* Nobody listens yet. */
+	assert_int_equal(dial(4711), -ECONNREFUSED);
+	live_argv(&box, &run, (char *[]){ (char *)"sh", (char *)"-c", (char *)"perl -e \"$1\" </dev/null >/dev/null 2>&1 & echo",
+					  (char *)"sh", (char *)mirror, NULL });
+	for (int i = 0; i < 200 && sock == -ECONNREFUSED; i++) {
+		(void)poll(NULL, 0, 20);
+		sock = dial(4711);
+	}
+	assert_true(sock >= 0);
+	for (size_t i = 0; i < MANY; i++)
+		data[i] = (uint8_t)(i * 7 + i / 251);
+	while (at < MANY) {
+		ssize_t k = send(sock, data + at, MANY - at, 0);
+
+		assert_true(k > 0);
+		at += (size_t)k;
+	}
+	/* It answers only when our direction has ended: the end goes through, and the other direction stays open. */
+	assert_int_equal(shutdown(sock, SHUT_WR), 0);
+	while (got < MANY) {
+		ssize_t k = recv(sock, back + got, MANY - got, 0);
+
+		assert_true(k > 0);
+		got += (size_t)k;
+	}
+	assert_int_equal(recv(sock, back, 1, 0), 0);
+	(void)close(sock);
+	assert_memory_equal(data, back, MANY);
+	free(data);
+	free(back);
+}
+
+static void a_caller_that_leaves_frees_its_dialled_port(void **state)
+{
+	struct live_run run = { .x.user = "0" };
+	int sock = -ECONNREFUSED;
+
+	if (access("/usr/bin/perl", X_OK) < 0)
+		skip();
+	live_argv(&box, &run, (char *[]){ (char *)"sh", (char *)"-c", (char *)"perl -e \"$1\" </dev/null >/dev/null 2>&1 & echo",
+					  (char *)"sh", (char *)
+		"use IO::Socket; my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1', LocalPort => 4712) or die; "
+		"while (my $c = $s->accept) { push @c, $c; }", NULL });
+	for (int i = 0; i < 200 && sock == -ECONNREFUSED; i++) {
+		(void)poll(NULL, 0, 20);
+		sock = dial(4712);
+	}
+	assert_true(sock >= 0);
+	assert_int_equal(ping().active, 1);
+	/* The server never says a word and never reads: the call ends with its caller all the same. */
+	(void)close(sock);
+	for (int i = 0; i < 200 && ping().active != 0; i++)
+		(void)poll(NULL, 0, 10);
+	assert_int_equal(ping().active, 0);
+}
+
 int main(int argc, char **argv)
 {
 #define LIVE(f) cmocka_unit_test_setup_teardown(f, up, down)
@@ -523,6 +617,8 @@ int main(int argc, char **argv)
 		LIVE(the_memory_of_an_idle_init_is_small),
 		LIVE(a_terminal_is_the_commands_own),
 		LIVE(keys_sizes_and_ends_reach_the_right_side),
+		LIVE(a_dialled_port_carries_both_directions_to_their_ends),
+		LIVE(a_caller_that_leaves_frees_its_dialled_port),
 		cmocka_unit_test(stopping_asks_first_and_ends_in_time),
 		cmocka_unit_test(a_box_of_one_command_takes_more),
 	};
