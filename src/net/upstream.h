@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NET_UPSTREAM_H
+#define NET_UPSTREAM_H
+
+/*
+ * Asking the host's own name servers. Each question goes out from a socket of its own (so from a port of chance, and errors
+ * come back to it), with an id of chance and letters in a case of chance; only what repeats all of them is its answer.
+ * An answer that is cut, or that doesn't repeat the case, is asked for again over TCP. A server that doesn't answer, refuses or
+ * fails gives way to the next one, and is asked last for UPSTREAM_SUSPECT_MS.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/loop.h"
+#include "net/dns.h"
+
+#define UPSTREAM_SERVERS 3		/* resolv.conf(5), MAXNS */
+#define UPSTREAM_RUNNING 1024u		/* sockets at once; what comes on top waits its turn */
+#define UPSTREAM_QUEUE_MS 10000u	/* and no longer than this */
+#define UPSTREAM_SUSPECT_MS 30000u
+#define UPSTREAM_STRANGERS 64u		/* so many wrong answers to one socket are an attack: on with TCP */
+
+struct upstream;
+struct upstream_ask;
+
+int upstream_new(struct loop *loop, struct upstream **ret);
+void upstream_free(struct upstream *u);	/* no question may be under way */
+
+/*
+ * Read the text of resolv.conf(5): `nameserver` (also [ADDRESS]:PORT), and of `options` timeout:, attempts:, rotate, use-vc and no-aaaa.
+ * Without a server: 127.0.0.1. Questions under way go on with the servers that they began with.
+ */
+void upstream_conf(struct upstream *u, const char *resolv_conf);
+bool upstream_no_aaaa(const struct upstream *u);
+
+/*
+ * Ask. done() is called once, from the loop, never from within: with r == 0 and an answer (borrowed), or with a negative errno and
+ * the cause in words. After done() or upstream_cancel() the object is gone. A negative errno: nothing was begun.
+ */
+typedef void (*upstream_done)(void *arg, int r, struct dns_answer *answer, const char *why);
+int upstream_begin(struct upstream *u, const struct dns_name *name, uint16_t type, upstream_done done, void *arg,
+		   struct upstream_ask **ret);
+void upstream_cancel(struct upstream_ask *a);
+
+#endif
