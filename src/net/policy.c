@@ -264,7 +264,7 @@ static int add_range(struct reading *r, const char *word, const char *range, boo
 		return bad(r, word, text);
 	}
 	/* What is reserved for documentation is nobody's, and stands for public addresses where a network is rehearsed. */
-	if (!lan && kind && !strstr(kind, "documentation") && it->range.bits > 96) {
+	if (!lan && kind && !strstr(kind, "documentation") && it->range.bits >= (ip_is4(&it->range.ip) ? 96 + 8 : 3)) {
 		(void)snprintf(text, sizeof(text), "is %s: to allow it say lan=%.60s", kind, word);
 		return bad(r, word, text);
 	}

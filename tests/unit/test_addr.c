@@ -3,6 +3,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
 #include "lib/leak.h"
 #include "net/addr.h"
 

@@ -6,6 +6,12 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
 #include "lib/leak.h"
 #include "net/policy.h"
 
