@@ -27,7 +27,7 @@
 #define MASK_MAX 200000u	/* hidden things of one part; more are an error */
 #define MASK_MS 60000u
 #define ETC_DEPTH 16
-#define RULES_VERSION 1u	/* count on when what is let in or hidden changes: then every older template is stale */
+#define RULES_VERSION 2u	/* count on when what is let in or hidden changes: then every older template is stale */
 
 /* Names below /etc that are let in: the path of a file, or of a directory with all of its readable content. */
 static const char *const etc_rules[] = {
@@ -172,6 +172,30 @@ static int etc_failed(struct etc *c, int r)
 	return r < 0 ? err_set(c->e, r, "cannot make /etc/%s of the template", c->trail.path) : r;
 }
 
+/*
+ * Names of hosts are asked of the box's own resolver. What else a host may have (mdns, resolve, a directory service) talks to a
+ * daemon that a box doesn't have, or ends the search before it comes to dns (nsswitch.conf(5)).
+ */
+static int hosts_by_dns(struct buf *text)
+{
+	static const char own[] = "hosts:          files dns\n";
+	OWN_BUF out = BUF_INIT(FILE_SMALL_MAX);
+
+	for (const char *p = text->data ? text->data : ""; *p;) {
+		const char *end = strchrnul(p, '\n');
+
+		if (strncmp(p + strspn(p, " \t"), "hosts:", 6) == 0)
+			(void)buf_puts(&out, own);
+		else
+			(void)buf_put(&out, p, (size_t)(end - p) + (*end ? 1 : 0));
+		p = *end ? end + 1 : end;
+	}
+	if (buf_error(&out))
+		return buf_error(&out);
+	buf_reset(text);
+	return out.len ? buf_put(text, out.data, out.len) : 0;
+}
+
 static int etc_file(struct etc *c, const struct tree_entry *t, int to, uint32_t uid, uint32_t gid)
 {
 	OWN_BUF text = BUF_INIT(FILE_SMALL_MAX);
@@ -184,6 +208,8 @@ static int etc_file(struct etc *c, const struct tree_entry *t, int to, uint32_t 
 	r = place_read(t->dir_fd, t->name, &text);
 	if (r == 0)
 		r = secret_filter(c->trail.path, &text);
+	if (r == 0 && strcmp(c->trail.path, "nsswitch.conf") == 0)
+		r = hosts_by_dns(&text);
 	if (r < 0) {
 		build_log(c->b, "left out: /etc/%s (%s)", c->trail.path, r == -EPERM ? "it holds a secret" : strerror(-r));
 		c->left_out++;
