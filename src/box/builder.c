@@ -69,7 +69,7 @@ struct builders {
 	const struct engine *engine;
 	int keep_below;
 	struct held held[HELD_MAX];
-	void (*in_builder)(void);
+	void (*in_builder)(unsigned k);
 	unsigned count, turns;
 	struct queue now, later;
 	struct builder each[16];
@@ -153,6 +153,22 @@ static int open_as(uid_t uid, const char *path, struct err *e)
 	return r < 0 ? r : fd;
 }
 
+static void put_net(struct json_out *o, const struct box_run *run)
+{
+	if (!run->net_index)
+		return;
+	json_put_int(o, "net_index", run->net_index);
+	json_put_int(o, "net_if", run->net_if);
+}
+
+static struct box_run read_run(const struct json *m, int pidfd)
+{
+	return (struct box_run){
+		.pid = (pid_t)json_int(m, "pid", 0), .pidfd = pidfd, .net_index = (unsigned)json_int(m, "net_index", 0),
+		.net_if = (int)json_int(m, "net_if", 0),
+	};
+}
+
 static int work_start(const struct work *w, const struct json *m, int *fds, size_t nfds, struct buf *out, int *ret_fd,
 		      struct err *e)
 {
@@ -175,6 +191,7 @@ static int work_start(const struct work *w, const struct json *m, int *fds, size
 	s->box_dir = (char *)json_str(m, "box_dir", "");
 	s->run_dir = (char *)json_str(m, "run_dir", "");
 	s->id_base = (uint32_t)json_int(m, "id_base", 0);
+	s->net = json_bool(m, "net", false);
 	s->nesting = json_bool(m, "nesting", false);
 	s->throw_away = json_bool(m, "throw_away", false);
 	s->allow_weaker = json_bool(m, "allow_weaker", false);
@@ -216,6 +233,7 @@ static int work_start(const struct work *w, const struct json *m, int *fds, size
 	json_put_obj(&o, NULL);
 	json_put_bool(&o, "ok", true);
 	json_put_int(&o, "pid", run.pid);
+	put_net(&o, &run);
 	json_end_obj(&o);
 	*ret_fd = run.pidfd;
 	return 0;
@@ -237,6 +255,27 @@ static int work_end(const struct work *w, const struct json *m, struct buf *out,
 			r = err_set(e, -errno, "cannot open '%s'", parent);
 	}
 	return r < 0 ? r : buf_puts(out, "{\"ok\":true}");
+}
+
+static int work_plug(const struct work *w, const struct json *m, int *fds, size_t nfds, struct buf *out, struct err *e)
+{
+	struct box_run run = read_run(m, nfds == 1 ? fds[0] : FD_NONE);
+	struct json_out o;
+	int r;
+
+	if (nfds != 1)
+		return err_set(e, -EBADMSG, "a box lacks its descriptor");
+	if (!w->engine->plug)
+		return err_why(e, WHY_UNSUPPORTED, -EOPNOTSUPP, "the engine '%s' can't change a box's network while it runs", w->engine->name);
+	r = w->engine->plug(json_str(m, "id", ""), &run, json_bool(m, "on", false), e);
+	if (r < 0)
+		return r;
+	json_out_init(&o, out);
+	json_put_obj(&o, NULL);
+	json_put_bool(&o, "ok", true);
+	put_net(&o, &run);
+	json_end_obj(&o);
+	return 0;
 }
 
 static void put_row(const struct grade_row *row, void *arg)
@@ -262,7 +301,7 @@ static int work_grade(const struct work *w, const struct json *m, int *fds, size
 	json_put_obj(&o, NULL);
 	json_put_arr(&o, "rows");
 	if (nfds == 1) {
-		struct box_run run = { .pid = (pid_t)json_int(m, "pid", 0), .pidfd = fds[0] };
+		struct box_run run = read_run(m, fds[0]);
 
 		r = w->engine->grade(json_str(m, "id", ""), &run, put_row, &o, e);
 	} else {
@@ -310,6 +349,8 @@ static _Noreturn void builder_main(const struct work *w)
 			r = work_start(w, doc.root, fds, nfds, &out, &ret_fd, &e);
 		else if (strcmp(op, "end") == 0)
 			r = work_end(w, doc.root, &out, &e);
+		else if (strcmp(op, "plug") == 0)
+			r = work_plug(w, doc.root, fds, nfds, &out, &e);
 		else
 			r = work_grade(w, doc.root, fds, nfds, &out, &e);
 		if (r < 0) {
@@ -380,7 +421,7 @@ static int spawn(struct builder *b)
 		(void)sigemptyset(&none);
 		(void)sigprocmask(SIG_SETMASK, &none, NULL);
 		if (b->all->in_builder)
-			b->all->in_builder();
+			b->all->in_builder((unsigned)(b - b->all->each));
 		builder_main(&w);
 	}
 	fd_close(&pair[1]);
@@ -523,7 +564,7 @@ static void builder_late(void *arg)
 }
 
 int builders_new(struct loop *loop, const struct engine *engine, unsigned count, int keep_below,
-		 void (*in_builder)(void), struct builders **ret, struct err *e)
+		 void (*in_builder)(unsigned k), struct builders **ret, struct err *e)
 {
 	struct builders *all = calloc(1, sizeof(*all));
 
@@ -633,6 +674,7 @@ int builders_start_box(struct builders *b, enum builder_queue q, const struct bo
 	json_put_str(&o, "run_dir", s->run_dir);
 	json_put_int(&o, "id_base", s->id_base);
 	json_put_int(&o, "owner", owner);
+	json_put_bool(&o, "net", s->net);
 	json_put_bool(&o, "nesting", s->nesting);
 	json_put_bool(&o, "throw_away", s->throw_away);
 	json_put_bool(&o, "allow_weaker", s->allow_weaker);
@@ -696,6 +738,28 @@ int builders_end_box(struct builders *b, enum builder_queue q, const char *id, c
 	return submit(b, q, &text, NULL, 0, END_AGAIN, done, arg, e);
 }
 
+static void put_run(struct json_out *o, const char *id, const struct box_run *run)
+{
+	json_put_str(o, "id", id);
+	json_put_int(o, "pid", run->pid);
+	put_net(o, run);
+}
+
+int builders_plug(struct builders *b, enum builder_queue q, const char *id, const struct box_run *run, bool on,
+		  builder_done *done, void *arg, struct err *e)
+{
+	OWN_BUF text = BUF_INIT(MSG_MAX);
+	struct json_out o;
+
+	json_out_init(&o, &text);
+	json_put_obj(&o, NULL);
+	json_put_str(&o, "op", "plug");
+	json_put_bool(&o, "on", on);
+	put_run(&o, id, run);
+	json_end_obj(&o);
+	return submit(b, q, &text, &run->pidfd, 1, 0, done, arg, e);
+}
+
 int builders_grade(struct builders *b, const char *id, const struct box_run *run, builder_done *done, void *arg,
 		   struct err *e)
 {
@@ -705,10 +769,8 @@ int builders_grade(struct builders *b, const char *id, const struct box_run *run
 	json_out_init(&o, &text);
 	json_put_obj(&o, NULL);
 	json_put_str(&o, "op", "grade");
-	if (run) {
-		json_put_str(&o, "id", id);
-		json_put_int(&o, "pid", run->pid);
-	}
+	if (run)
+		put_run(&o, id, run);
 	json_end_obj(&o);
 	return submit(b, BUILD_NOW, &text, run ? &run->pidfd : NULL, run ? 1 : 0, 0, done, arg, e);
 }

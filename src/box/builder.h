@@ -22,10 +22,10 @@ struct builders;
 
 /*
  * keep_below: descriptors with lower numbers belong to the engine and are kept by builders; all others
- * are closed in them. in_builder is called first in each, or NULL.
+ * are closed in them. in_builder is called first in each with its number, 0–15, or NULL.
  */
 int builders_new(struct loop *loop, const struct engine *engine, unsigned count, int keep_below,
-		 void (*in_builder)(void), struct builders **ret, struct err *e);
+		 void (*in_builder)(unsigned k), struct builders **ret, struct err *e);
 /* Ends them; jobs that wait are dropped, their `done` is not called. Waits for a running job, at most `ms`. */
 void builders_free(struct builders *b, unsigned ms);
 
@@ -38,7 +38,7 @@ typedef void builder_done(void *arg, int r, const struct json *answer, int *fd, 
 enum builder_queue { BUILD_NOW, BUILD_LATER };
 
 /*
- * Jobs. The descriptors are copied; the caller keeps its own. `spec` isn't kept. mounts[i].fd may be FD_NONE: then
+ * Jobs. A box that was started is in the answer: `pid`, and with spec.net `net_index` and `net_if`; `fd` is its pidfd. The descriptors are copied; the caller keeps its own. `spec` isn't kept. mounts[i].fd may be FD_NONE: then
  * sources[i] is opened by the builder with the rights of `owner`.
  */
 int builders_start_box(struct builders *b, enum builder_queue q, const struct box_spec *spec, char *const *sources,
@@ -48,6 +48,9 @@ int builders_start_box(struct builders *b, enum builder_queue q, const struct bo
  */
 int builders_end_box(struct builders *b, enum builder_queue q, const char *id, const char *parent_dir,
 		     builder_done *done, void *arg, struct err *e);
+/* Give the box that runs an interface, or take it (engine.h): the answer holds `net_index` and `net_if`. The pidfd of `run` is copied. */
+int builders_plug(struct builders *b, enum builder_queue q, const char *id, const struct box_run *run, bool on,
+		  builder_done *done, void *arg, struct err *e);
 /* The answer holds `rows`, as in op "doctor" and "info". run NULL: of the host. */
 int builders_grade(struct builders *b, const char *id, const struct box_run *run, builder_done *done, void *arg,
 		   struct err *e);

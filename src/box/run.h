@@ -27,7 +27,7 @@ struct daemon_options {
 	const char *state_dir, *run_dir; /* absolute */
 	bool rootless;
 	unsigned ids;			/* of the user namespace, when rootless */
-	void (*in_builder)(void);	/* called once in each builder; or NULL */
+	void (*in_builder)(unsigned k);	/* called once in each builder, with its number; or NULL */
 	void (*ready)(void *arg);	/* called when clients can connect; or NULL */
 	void *ready_arg;
 };

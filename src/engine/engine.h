@@ -99,7 +99,10 @@ struct engine {
 	 * cubby-init becomes a child of the *parent* of the calling process (CLONE_PARENT) when the call is made in a builder.
 	 */
 	int (*start)(const struct box_spec *spec, struct box_run *ret_run, struct err *e);
-	/* Find a running box of an earlier daemon by id: identity proven by cgroup and pidfd, never by a number alone. -ESRCH. */
+	/*
+	 * Find a running box of an earlier daemon by id: identity proven by cgroup and pidfd, never by a number alone. -ESRCH.
+	 * Its net_index is 0: the interface that it had ended in an earlier daemon's gateway namespace, and plug() gives a new one.
+	 */
 	int (*find)(const char *id, struct box_run *ret_run, struct err *e);
 	int (*set_limits)(const char *id, const struct limits *limits, struct err *e);
 	int (*freeze)(const char *id, bool on, struct err *e);

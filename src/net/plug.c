@@ -210,6 +210,79 @@ int plug_make(int gateway_ns, int box_ns, unsigned index, int *ret_if, struct er
 	return 0;
 }
 
+static int clear(void *arg, struct err *e)
+{
+	OWN_FD box = nl_open(NETLINK_ROUTE);
+	int r;
+
+	(void)arg;
+	if (box < 0)
+		return err_set(e, box, "cannot open a netlink socket");
+	r = rtnl_index(box, WORLD_BOX_IF);
+	if (r > 0)
+		r = rtnl_delete_link(box, r);
+	return r == -ENODEV || r >= 0 ? 0 : err_set(e, r, "cannot remove the box's interface");
+}
+
+int plug_clear(int box_ns, struct err *e)
+{
+	return inside_net(box_ns, clear, NULL, e);
+}
+
+static int near_peer(void *arg, struct err *e)
+{
+	OWN_FD box = nl_open(NETLINK_ROUTE);
+	struct rtnl_link l;
+	int *peer = arg, index, r;
+
+	if (box < 0)
+		return err_set(e, box, "cannot open a netlink socket");
+	index = rtnl_index(box, WORLD_BOX_IF);
+	r = index < 0 ? index : rtnl_get_link(box, index, &l);
+	if (r < 0)
+		return err_set(e, r, "cannot look at the box's interface");
+	*peer = l.peer;
+	return index;
+}
+
+static int forwards(void *arg, struct err *e)
+{
+	static const char *const paths[] = { "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding" };
+	char text[8];
+
+	(void)arg;
+	(void)e;
+	for (size_t i = 0; i < 2; i++) {
+		ssize_t n = file_read_small(AT_FDCWD, paths[i], text, sizeof(text));
+
+		if (n == -ENOENT && i == 1)
+			continue;
+		if (n < 1 || text[0] != '0')
+			return 1;
+	}
+	return 0;
+}
+
+int plug_leads(int gateway_ns, int box_ns, struct err *e)
+{
+	struct rtnl_link far;
+	int peer = 0, number = -1, near, r;
+
+	near = inside_net(box_ns, near_peer, &peer, e);
+	if (near < 0)
+		return near;
+	r = gate_open(gateway_ns, e);
+	if (r < 0)
+		return r;
+	/* The gateway's end has the last word: its peer is that interface of that namespace. */
+	if (peer <= 0 || rtnl_get_link(gate.nl, peer, &far) < 0 || rtnl_ns_number(gate.nl, box_ns, &number) < 0)
+		return 0;
+	if (far.name[0] != 'b' || far.peer != near || number < 0 || far.peer_ns != number)
+		return 0;
+	r = inside_net(gateway_ns, forwards, NULL, e);
+	return r < 0 ? r : !r;
+}
+
 int plug_pull(int gateway_ns, unsigned index, struct err *e)
 {
 	char name[RTNL_NAME_MAX];

@@ -72,6 +72,13 @@ struct sockaddr_ll world_to(int index, uint16_t protocol);
  * opens a socket in the gateway namespace, which stays open until plug_done() or a call with another namespace.
  */
 int plug_make(int gateway_ns, int box_ns, unsigned index, int *ret_if, struct err *e);
+/* Remove eth0 of a box that runs, by its own end: one that an earlier gateway left. 0 also when there is none. */
+int plug_clear(int box_ns, struct err *e);
+/*
+ * By looking at both ends: is eth0 of the box one end of a pair whose other end, b*, is in the gateway namespace, and does that forward nothing?
+ * 1, 0, or a negative errno; -ENODEV when the box has no eth0.
+ */
+int plug_leads(int gateway_ns, int box_ns, struct err *e);
 int plug_pull(int gateway_ns, unsigned index, struct err *e);	/* 0 also when there is none */
 void plug_done(void);
 

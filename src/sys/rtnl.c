@@ -7,6 +7,7 @@
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
+#include <linux/net_namespace.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
@@ -230,6 +231,101 @@ int rtnl_delete_link(int fd, int index)
 
 	nl_begin(&b, RTM_DELLINK, ASK, &head, sizeof(head));
 	return nl_talk(fd, &b);
+}
+
+static uint32_t value32(const unsigned char *data, size_t n)
+{
+	uint32_t v = 0;
+
+	memcpy(&v, data, n < sizeof(v) ? n : sizeof(v));
+	return v;
+}
+
+/* One message that asks, and one that answers: calls `take` with each attribute behind the answer's head of `head` bytes. */
+static int ask(int fd, struct nl *b, uint16_t answer, size_t head, void (*take)(unsigned attr, const unsigned char *data, size_t n, void *arg),
+	       void *arg)
+{
+	struct sockaddr_nl kernel = { .nl_family = AF_NETLINK };
+	unsigned char in[2 * NL_BATCH_MAX];
+	struct nlmsghdr h;
+	struct nlattr a;
+	size_t n = b->len, at;
+	uint32_t seq = b->seq;
+	ssize_t k;
+	int code;
+
+	nl_reset(b);
+	if (sendto(fd, b->data, n, 0, (struct sockaddr *)&kernel, sizeof(kernel)) != (ssize_t)n)
+		return -errno;
+	do {
+		k = recv(fd, in, sizeof(in), MSG_DONTWAIT | MSG_TRUNC);
+		if (k < 0 && errno != EINTR)
+			return errno == EAGAIN ? -EPROTO : -errno;
+		if (k > (ssize_t)sizeof(in) || (k >= 0 && k < (ssize_t)sizeof(h)))
+			return -EBADMSG;
+		memcpy(&h, in, sizeof(h));
+	} while (k < 0 || h.nlmsg_seq != seq);
+	if (h.nlmsg_len > (size_t)k || h.nlmsg_len < sizeof(h) + sizeof(code))
+		return -EBADMSG;
+	if (h.nlmsg_type == NLMSG_ERROR) {
+		memcpy(&code, in + sizeof(h), sizeof(code));
+		return code < 0 ? code : -EPROTO;
+	}
+	if (h.nlmsg_type != answer)
+		return -EBADMSG;
+	for (at = sizeof(h) + NLMSG_ALIGN(head); at + sizeof(a) <= h.nlmsg_len; at += NLA_ALIGN(a.nla_len)) {
+		memcpy(&a, in + at, sizeof(a));
+		if (a.nla_len < sizeof(a) || a.nla_len > h.nlmsg_len - at)
+			return -EBADMSG;
+		take(a.nla_type & NLA_TYPE_MASK, in + at + sizeof(a), a.nla_len - sizeof(a), arg);
+	}
+	return 0;
+}
+
+static void take_link(unsigned attr, const unsigned char *data, size_t n, void *arg)
+{
+	struct rtnl_link *l = arg;
+
+	if (attr == IFLA_IFNAME)
+		memcpy(l->name, data, n < sizeof(l->name) ? n : sizeof(l->name) - 1);
+	else if (attr == IFLA_LINK)
+		l->peer = (int)value32(data, n);
+	else if (attr == IFLA_LINK_NETNSID)
+		l->peer_ns = (int)value32(data, n);
+}
+
+int rtnl_get_link(int fd, int index, struct rtnl_link *ret)
+{
+	const struct ifinfomsg head = { .ifi_family = AF_UNSPEC, .ifi_index = index };
+	struct rtnl_link l = { .peer_ns = -1 };
+	struct nl b = { .len = 0 };
+	int r;
+
+	nl_begin(&b, RTM_GETLINK, 0, &head, sizeof(head));
+	r = ask(fd, &b, RTM_NEWLINK, sizeof(head), take_link, &l);
+	if (r == 0)
+		*ret = l;
+	return r;
+}
+
+static void take_number(unsigned attr, const unsigned char *data, size_t n, void *arg)
+{
+	if (attr == NETNSA_NSID)
+		*(int *)arg = (int)value32(data, n);
+}
+
+int rtnl_ns_number(int fd, int ns_fd, int *ret)
+{
+	const struct rtgenmsg head = { .rtgen_family = AF_UNSPEC };
+	struct nl b = { .len = 0 };
+	int r, number = -1;
+
+	nl_begin(&b, RTM_GETNSID, 0, &head, sizeof(head));
+	nl_put_u32(&b, NETNSA_FD, (uint32_t)ns_fd);
+	r = ask(fd, &b, RTM_NEWNSID, sizeof(head), take_number, &number);
+	if (r == 0)
+		*ret = number;
+	return r;
 }
 
 static void put_end(struct nl *b, const char *name, const unsigned char *mac, unsigned mtu)

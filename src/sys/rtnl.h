@@ -48,6 +48,15 @@ int rtnl_index(int fd, const char *name);	/* -ENODEV */
 int rtnl_delete_link(int fd, int index);	/* takes ten milliseconds and more */
 
 #define RTNL_NAME_MAX 16
+struct rtnl_link {
+	char name[RTNL_NAME_MAX];
+	int peer;		/* index of the interface at the other end, in its own namespace; 0: it has none */
+	int peer_ns;		/* number of that namespace here (rtnl_ns_number()), or -1: the same one, or nobody knows */
+};
+int rtnl_get_link(int fd, int index, struct rtnl_link *ret);
+/* What the namespace of `fd` calls the namespace ns_fd (ip-netns(8), "list-id"); -1 when it has no name for it. Or another negative errno. */
+int rtnl_ns_number(int fd, int ns_fd, int *ret);
+
 /*
  * A veth pair without ARP and neighbour discovery, both ends with the same hardware address `mac` (6 bytes), one queue each. `name` is up,
  * the peer is to be brought up by the caller, in its own namespace: it is made in `peer_ns`, or in the same one with FD_NONE.

@@ -4,8 +4,11 @@
  * one deed for each connection.
  */
 #include <errno.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -31,11 +34,15 @@
 #include "base/fd.h"
 #include "engine/native/impl.h"
 #include "lib/leak.h"
+#include "net/addr.h"
+#include "net/world.h"
+#include "sys/inside.h"
 
 #define ID_BASE 3000000u
 
 static char init_path[PATH_MAX];
 static char top[256];
+static int gateway = FD_NONE;	/* what the engine is told of next time */
 
 struct lab {
 	struct box_spec s;
@@ -81,7 +88,7 @@ static void config(struct native_config *c, char *state, char *run, char *tag, s
 	(void)snprintf(state, n, "%s/state", top);
 	(void)snprintf(run, n, "%s/run", top);
 	(void)snprintf(tag, n, "t%d", (int)getpid());
-	*c = (struct native_config){ .init_path = init_path, .state_dir = state, .run_dir = run, .tag = tag, .gateway_ns = -1 };
+	*c = (struct native_config){ .init_path = init_path, .state_dir = state, .run_dir = run, .tag = tag, .gateway_ns = gateway };
 }
 
 static void engine_up(bool rootless)
@@ -129,6 +136,8 @@ static int teardown(void **state)
 	if (native.ready)
 		(void)engine_native.each(clear_away, NULL, NULL);
 	native_done();
+	plug_done();
+	fd_close(&gateway);
 	(void)leak_dir_clear();
 	return leak_check(state);
 }
@@ -646,6 +655,19 @@ static void a_missing_layer_is_an_error_unless_allowed(void **state)
 	(void)rmdir(native.cg.where[CG_CPU]);
 }
 
+/* ---- with a gateway ---- */
+
+static void gateway_up(void)
+{
+	struct err e = ERR_INIT;
+
+	native_done();
+	gateway = world_new(&e);
+	if (gateway < 0)
+		fail_msg("%s", e.text);
+	engine_up(false);
+}
+
 /* ---- failures ---- */
 
 static unsigned entries(const char *path)
@@ -671,9 +693,11 @@ static void a_failure_at_any_step_leaves_nothing(void **state)
 	struct lab l;
 
 	need_root();
+	gateway_up();
 	dir("proj", 0755);
 	(void)snprintf(boxes, sizeof(boxes), "%s/run/boxes", top);
 	lab_init(&l);
+	l.s.net = true;
 	add_mount(&l, "proj", "/work", false);
 	for (n = 1; n < 100; n++) {
 		struct box_run run = { .pidfd = FD_NONE };
@@ -741,7 +765,7 @@ static void a_builders_box_is_its_parents_child(void **state)
 	if (pid == 0) {
 		struct box_run run;
 
-		native_in_builder();
+		native_in_builder(0);
 		if (engine_native.start(&l.s, &run, &e) < 0) {
 			print_message("%s\n", e.text);
 			_exit(1);
@@ -758,6 +782,239 @@ static void a_builders_box_is_its_parents_child(void **state)
 	down(&l);	/* waits for the box's init as its parent */
 }
 
+/* ---- network ---- */
+
+static int send_one(void *arg, struct err *e)
+{
+	const struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr = { htonl(0xcb007105) } };
+	OWN_FD s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	(void)arg;
+	return sendto(s, "x", 1, 0, (const struct sockaddr *)&to, sizeof(to)) == 1 ? 0 : err_set(e, -errno, "sendto");
+}
+
+/* What the box sends comes in where the engine said. */
+static bool is_plugged(const struct box_run *run)
+{
+	struct world w;
+	struct err e = ERR_INIT;
+	char data[8], control[128];
+	struct sockaddr_in from;
+	struct iovec v = { .iov_base = data, .iov_len = sizeof(data) };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control), .msg_name = &from,
+			    .msg_namelen = sizeof(from) };
+	const struct ip own = net_box4(run->net_index);
+	OWN_FD ns = native_net_of(run);
+	bool ok = false;
+
+	assert_true(ns >= 0);
+	if (world_enter(gateway, &w, &e) < 0)
+		fail_msg("%s", e.text);
+	if (inside_net(ns, send_one, NULL, &e) == 0) {
+		struct pollfd p = { .fd = w.udp4, .events = POLLIN };
+
+		assert_int_equal(poll(&p, 1, 3000), 1);
+		assert_int_equal(recvmsg(w.udp4, &m, 0), 1);
+		assert_int_equal(ntohl(from.sin_addr.s_addr), ip_get4(&own));
+		for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+			struct in_pktinfo i;
+
+			if (c->cmsg_level != IPPROTO_IP || c->cmsg_type != IP_PKTINFO)
+				continue;
+			memcpy(&i, CMSG_DATA(c), sizeof(i));
+			ok = i.ipi_ifindex == run->net_if;
+		}
+	}
+	world_done(&w);
+	return ok;
+}
+
+static void network_row(const struct grade_row *row, void *arg)
+{
+	if (strcmp(row->id, "network") == 0)
+		(void)snprintf(arg, 256, "%d %s", (int)row->level, row->what);
+}
+
+static const char *network_grade(const struct lab *l)
+{
+	static char text[256];
+	struct err e = ERR_INIT;
+
+	text[0] = '\0';
+	assert_int_equal(engine_native.grade(l->s.id, &l->run, network_row, text, &e), 0);
+	return text;
+}
+
+#define HAS_GATEWAY "2 No packet of the box leaves: its only interface ends in the gateway, which forwards nothing."
+#define HAS_NONE "2 The box has no interface: no packet of it leaves."
+
+static void a_network_is_one_interface(void **state)
+{
+	struct lab l;
+
+	need_root();
+	gateway_up();
+	for (int nesting = 0; nesting < 2; nesting++) {
+		lab_init(&l);
+		l.s.net = true;
+		l.s.nesting = nesting;
+		up(&l);
+		assert_true(l.run.net_index >= NET_INDEX_MIN && l.run.net_index <= NET_INDEX_MAX);
+		assert_true(is_plugged(&l.run));
+		assert_int_equal(hear(&l, "read /proc/net/dev"), 0);
+		assert_non_null(strstr(said, "eth0:"));
+		assert_int_equal(hear(&l, "read /etc/resolv.conf"), 0);
+		assert_string_equal(said, "nameserver " NET_GATEWAY4 "\n");
+		assert_string_equal(network_grade(&l), HAS_GATEWAY);
+		down(&l);
+	}
+}
+
+static void a_network_can_come_and_go(void **state)
+{
+	struct err e = ERR_INIT;
+	struct box_run gone;
+	struct lab l;
+	unsigned first;
+
+	need_root();
+	gateway_up();
+	lab_init(&l);
+	up(&l);
+	assert_int_equal(l.run.net_index, 0);
+	assert_int_equal(hear(&l, "read /proc/net/dev"), 0);
+	assert_null(strstr(said, "eth0:"));
+	assert_string_equal(network_grade(&l), HAS_NONE);
+	if (engine_native.plug(l.s.id, &l.run, true, &e) < 0)
+		fail_msg("%s", e.text);
+	assert_true(is_plugged(&l.run));
+	assert_string_equal(network_grade(&l), HAS_GATEWAY);
+	/* A second time is a new one. */
+	first = l.run.net_index;
+	if (engine_native.plug(l.s.id, &l.run, true, &e) < 0)
+		fail_msg("%s", e.text);
+	assert_int_not_equal(l.run.net_index, first);
+	assert_true(is_plugged(&l.run));
+	/* Another daemon knows nothing of it, takes it over and takes it away. */
+	fd_close(&l.run.pidfd);
+	l.run.net_index = 7;
+	assert_int_equal(engine_native.find(l.s.id, &l.run, &e), 0);
+	assert_int_equal(l.run.net_index, 0);
+	if (engine_native.plug(l.s.id, &l.run, true, &e) < 0)
+		fail_msg("%s", e.text);
+	assert_true(is_plugged(&l.run));
+	if (engine_native.plug(l.s.id, &l.run, false, &e) < 0)
+		fail_msg("%s", e.text);
+	assert_int_equal(l.run.net_index, 0);
+	assert_int_equal(hear(&l, "read /proc/net/dev"), 0);
+	assert_null(strstr(said, "eth0:"));
+	assert_int_equal(engine_native.plug(l.s.id, &l.run, false, &e), 0);
+	gone = l.run;
+	gone.pidfd = fcntl(l.run.pidfd, F_DUPFD_CLOEXEC, 0);
+	down(&l);
+	assert_int_equal(engine_native.plug(l.s.id, &gone, true, &e), -ESRCH);
+	fd_close(&gone.pidfd);
+}
+
+static void without_a_gateway_there_is_no_network(void **state)
+{
+	struct err e = ERR_INIT;
+	struct lab l;
+
+	need_root();
+	lab_init(&l);
+	l.s.net = true;
+	assert_int_equal(engine_native.start(&l.s, &l.run, &e), -EOPNOTSUPP);
+	assert_int_equal(e.why, WHY_UNSUPPORTED);
+	l.s.net = false;
+	up(&l);
+	assert_int_equal(engine_native.plug(l.s.id, &l.run, true, &e), -EOPNOTSUPP);
+	assert_int_equal(engine_native.plug(l.s.id, &l.run, false, &e), 0);
+	down(&l);
+}
+
+/* An interface that leads elsewhere is seen, whatever it is called. */
+static void an_interface_to_elsewhere_is_no_network(void **state)
+{
+	struct err e = ERR_INIT;
+	OWN_FD other = FD_NONE, ns = FD_NONE;
+	int net_if;
+	struct lab l;
+
+	need_root();
+	gateway_up();
+	other = world_new(&e);
+	assert_true(other >= 0);
+	lab_init(&l);
+	up(&l);
+	ns = native_net_of(&l.run);
+	assert_true(ns >= 0);
+	assert_int_equal(plug_make(other, ns, 5000, &net_if, &e), 0);
+	assert_string_equal(network_grade(&l), "0 The box's interface does not end in the gateway.");
+	assert_int_equal(engine_native.plug(l.s.id, &l.run, true, &e), 0);
+	assert_string_equal(network_grade(&l), HAS_GATEWAY);
+	down(&l);
+}
+
+static void builders_have_numbers_of_their_own(void **state)
+{
+	enum { BOXES = 4 };
+	const unsigned span = (NET_INDEX_MAX + 1 - NET_INDEX_MIN) / 16;
+	struct err e = ERR_INIT;
+	struct lab l[BOXES];
+	int p[2], st;
+	pid_t pid;
+
+	need_root();
+	gateway_up();
+	for (int i = 0; i < BOXES; i++) {
+		lab_init(&l[i]);
+		l[i].s.net = true;
+		l[i].s.id_base += (unsigned)i * BOX_IDS;
+	}
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	pid = fork();
+	if (pid == 0) {
+		native_in_builder(15);
+		for (int i = 0; i < BOXES; i++) {
+			struct box_run run;
+
+			/* The first is made from nothing, the others have one ready. */
+			for (int n = 0; i == 1 && n < 100 && engine_native.prepare(); n++)
+				;
+			if (engine_native.start(&l[i].s, &run, &e) < 0) {
+				print_message("%s\n", e.text);
+				_exit(1);
+			}
+			if (write(p[1], &run, sizeof(run)) != sizeof(run))
+				_exit(2);
+		}
+		_exit(0);
+	}
+	(void)close(p[1]);
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	for (int i = 0; i < BOXES; i++) {
+		struct box_run run, found;
+
+		assert_int_equal(fd_read_exact(p[0], &run, sizeof(run)), 0);
+		assert_int_equal(engine_native.find(l[i].s.id, &found, &e), 0);
+		assert_int_equal(found.pid, run.pid);
+		run.pidfd = found.pidfd;
+		l[i].run = run;
+		assert_true(run.net_index >= NET_INDEX_MIN + 15 * span && run.net_index <= NET_INDEX_MAX);
+		for (int k = 0; k < i; k++)
+			assert_int_not_equal(run.net_index, l[k].run.net_index);
+		assert_true(is_plugged(&run));
+		/* Root of the box has no power over it. */
+		assert_int_equal(hear(&l[i], "read /proc/net/dev"), 0);
+		assert_non_null(strstr(said, "eth0:"));
+	}
+	(void)close(p[0]);
+	assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
+	for (int i = 0; i < BOXES; i++)
+		down(&l[i]);
+}
+
 static void a_trial_tells_what_this_host_can_do(void **state)
 {
 	struct grades g = { 0 };
@@ -765,10 +1022,11 @@ static void a_trial_tells_what_this_host_can_do(void **state)
 	char st[512];
 
 	need_root();
+	gateway_up();
 	if (engine_native.probe(count, &g, &e) < 0)
 		fail_msg("%s", e.text);
 	assert_int_equal(g.off, 0);
-	assert_true(g.on >= 18);
+	assert_true(g.on >= 19);
 	(void)snprintf(st, sizeof(st), "%s/state", top);
 	assert_int_equal(entries(st), 1);
 }
@@ -820,6 +1078,11 @@ static int rootless_life(void)
 	}
 	if (ids != want_ids)
 		return 2;
+	gateway = world_new(&e);
+	if (gateway < 0) {
+		print_message("%s\n", e.text);
+		return 10;
+	}
 	config(&c, st, run, tag, sizeof(st));
 	c.rootless = true;
 	if (native_setup(&c, &e) < 0) {
@@ -828,6 +1091,7 @@ static int rootless_life(void)
 	}
 	lab_init(&l);
 	l.s.limits.cpu_milli = 0;
+	l.s.net = true;
 	/* Limits that nobody delegated: an error, not silence. */
 	if (engine_native.start(&l.s, &l.run, &e) != -EOPNOTSUPP || e.why != WHY_UNSUPPORTED)
 		return 4;
@@ -837,6 +1101,8 @@ static int rootless_life(void)
 		return 5;
 	}
 	bad |= ask(&l, "ls /") != 0;
+	bad |= !is_plugged(&l.run);
+	bad |= strcmp(network_grade(&l), HAS_GATEWAY) != 0;
 	bad |= ask(&l, "make /tmp/x") != 0;
 	bad |= ask(&l, "userns") != ENOSPC;
 	bad |= hear(&l, "read /proc/1/uid_map") != 0;
@@ -959,6 +1225,11 @@ int main(int argc, char **argv)
 		CASE(a_failure_at_any_step_leaves_nothing),
 		CASE(an_init_that_does_not_come_up_is_cleared_away),
 		CASE(a_builders_box_is_its_parents_child),
+		CASE(a_network_is_one_interface),
+		CASE(a_network_can_come_and_go),
+		CASE(without_a_gateway_there_is_no_network),
+		CASE(an_interface_to_elsewhere_is_no_network),
+		CASE(builders_have_numbers_of_their_own),
 		CASE(a_trial_tells_what_this_host_can_do),
 		CASE(an_ordinary_user_has_boxes_with_a_range),
 		CASE(an_ordinary_user_has_boxes_with_one_id),

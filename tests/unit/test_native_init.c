@@ -116,7 +116,7 @@ static int eat(const char *arg)
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		char *p = malloc(n);
+		volatile char *p = malloc(n);
 
 		for (size_t i = 0; p && i < n; i += 4096)
 			p[i] = 1;

@@ -20,6 +20,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "net/world.h"
 
 #define FIX_USERNS "sysctl -w user.max_user_namespaces=15000"
 #define FIX_CGROUP "mount -t cgroup2 none /sys/fs/cgroup"
@@ -166,6 +167,69 @@ static void grade_namespaces(const struct facts *f)
 		tell(f, rows[i].id, on ? GRADE_ON : GRADE_OFF, on ? rows[i].on : rows[i].off,
 		     strcmp(rows[i].ns, "time") == 0 ? FIX_KERNEL : FIX_USERNS);
 	}
+}
+
+/*
+ * "Inter-|   Receive …" and one more line of heads, then "  name: numbers". Counts what isn't the loopback, nor one of the tunnels
+ * that some kernels put into every namespace, which are down and need power over it that root of a box has with --nesting only.
+ */
+static unsigned count_interfaces(const char *text, bool *ret_eth0)
+{
+	static const char *const tunnels[] = { "tunl0", "sit0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6tnl0", "ip6gre0" };
+	unsigned n = 0;
+
+	*ret_eth0 = false;
+	for (const char *p = text; *p;) {
+		const char *end = strchrnul(p, '\n'), *name = p + strspn(p, " "), *colon = memchr(name, ':', (size_t)(end - name));
+		size_t len = colon ? (size_t)(colon - name) : 0;
+		bool known = len == 2 && memcmp(name, "lo", 2) == 0;
+
+		for (size_t i = 0; i < sizeof(tunnels) / sizeof(tunnels[0]); i++)
+			known |= len == strlen(tunnels[i]) && memcmp(name, tunnels[i], len) == 0;
+		if (len == strlen(WORLD_BOX_IF) && memcmp(name, WORLD_BOX_IF, len) == 0)
+			*ret_eth0 = true;
+		else if (colon && !known)
+			n++;
+		p = *end ? end + 1 : end;
+	}
+	return n;
+}
+
+/* What the interface of a box should lead to: the gateway namespace, which forwards nothing, and nothing else. */
+static bool ends_in_gateway(const struct box_run *run)
+{
+	int fd = native_net_of(run), r = -1;
+
+	if (fd >= 0 && native.gateway_ns >= 0)
+		r = plug_leads(native.gateway_ns, fd, NULL);
+	fd_close(&fd);
+	return r == 1;
+}
+
+static void grade_network(const struct facts *f, const struct box_run *run)
+{
+	OWN_MEM char *text = malloc(65536);
+	char path[64];
+	bool eth0 = false;
+	unsigned others;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/net/dev", (int)f->pid);
+	if (!text || file_read_small(AT_FDCWD, path, text, 65536) < 0) {
+		tell(f, "network", GRADE_OFF, "The box's interfaces can't be read.", "cubby stop, cubby start");
+		return;
+	}
+	others = count_interfaces(text, &eth0);
+	if (eth0 && !ends_in_gateway(run))
+		tell(f, "network", GRADE_OFF, "The box's interface does not end in the gateway.", "start the box again");
+	else if (others && (f->marks & MARK_NESTING))
+		tell(f, "network", GRADE_WEAK, "The box made interfaces of its own (--nesting); the only way out is the gateway's.",
+		     "make the box again without --nesting");
+	else if (others)
+		tell(f, "network", GRADE_OFF, "The box has an interface that cubby did not make.", "start the box again");
+	else
+		tell(f, "network", GRADE_ON,
+		     eth0 ? "No packet of the box leaves: its only interface ends in the gateway, which forwards nothing." :
+			    "The box has no interface: no packet of it leaves.", NULL);
 }
 
 /* Is host root, or in a rootless daemon the user, an id of the box? */
@@ -336,6 +400,7 @@ int native_grade(const char *id, const struct box_run *run, grade_fn *row, void 
 	if (n < 0 || poll(&alive, 1, 0) != 0)
 		return err_why(e, WHY_WRONG_STATE, -ESRCH, "the box does not run");
 	grade_namespaces(&f);
+	grade_network(&f, run);
 	grade_ids(&f);
 	grade_kernel(&f);
 	grade_mounts(&f);
@@ -354,6 +419,7 @@ int native_probe(grade_fn *row, void *arg, struct err *e)
 	struct box_spec s = {
 		.host_name = "probe", .nparts = 1, .id_base = PROBE_IDS, .throw_away = true, .allow_weaker = true,
 		.limits = { .memory = 256 << 20, .pids = 64, .cpu_milli = 1000 },
+		.net = native.gateway_ns >= 0,
 	};
 	char dir[PATH_MAX], box[PATH_MAX], layer[PATH_MAX], run_dir[PATH_MAX], name[PATH_MAX];
 	static const char *const left[] = { "box/work/0/work/incompat/volatile/dirty", "box/work/0/work/incompat/volatile", "box/work/0/work/incompat", "box/work/0/work",

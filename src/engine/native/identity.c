@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "net/addr.h"
 #include "sys/path.h"
 
 unsigned identity_part(const struct box_spec *s, const char **ret_path)
@@ -78,10 +79,10 @@ static int put_zone(int etc, const char *tz)
 	return symlinkat(target, etc, "localtime") < 0 ? -errno : 0;
 }
 
-static bool same_name(int etc, const char *want)
+static bool is_text(int etc, const char *file, const char *want)
 {
-	char text[NAME_MAX_LEN + 8];
-	OWN_FD fd = open_beneath(etc, "hostname", O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+	char text[256];
+	OWN_FD fd = open_beneath(etc, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 	struct stat st;
 
 	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fd_read_small(fd, text, sizeof(text)) >= 0 &&
@@ -92,6 +93,8 @@ int identity_write(const struct box_spec *s, int box_dir, bool fresh, uid_t root
 {
 	const char *path;
 	unsigned part = identity_part(s, &path);
+	/* Also in a box without a network, which may get one while it runs: until then asking fails at once. */
+	static const char resolv[] = "nameserver " NET_GATEWAY4 "\n";
 	char rel[32], text[512], name[NAME_MAX_LEN + 2];
 	OWN_FD upper = FD_NONE, etc = FD_NONE;
 	struct stat st;
@@ -116,7 +119,7 @@ int identity_write(const struct box_spec *s, int box_dir, bool fresh, uid_t root
 
 	(void)snprintf(name, sizeof(name), "%s\n", s->host_name);
 	r = 0;
-	if (fresh || !same_name(etc, name)) {
+	if (fresh || !is_text(etc, "hostname", name)) {
 		r = put(etc, "hostname", name, 0644, root_uid);
 		(void)snprintf(text, sizeof(text),
 			       "127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n", s->host_name);
@@ -133,7 +136,7 @@ int identity_write(const struct box_spec *s, int box_dir, bool fresh, uid_t root
 		(void)snprintf(text + 32, 2, "\n");
 		r = put(etc, "machine-id", text, 0444, root_uid);
 		if (r == 0)
-			r = put(etc, "resolv.conf", "# This box has no network.\n", 0644, root_uid);
+			r = put(etc, "resolv.conf", resolv, 0644, root_uid);
 		if (r == 0)
 			r = put_zone(etc, s->tz);
 	}

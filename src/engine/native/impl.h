@@ -22,6 +22,7 @@ struct native {
 	bool ready;
 	bool rootless;
 	bool builder;		/* boxes become children of the parent */
+	int gateway_ns;		/* borrowed; FD_NONE: boxes have no network here */
 	bool time_ns;		/* this kernel has time namespaces */
 	unsigned ids;		/* rootless: ids of our own namespace, 1 or more */
 	int init_fd;		/* cubby-init, sealed */
@@ -38,6 +39,11 @@ extern struct native native;
 /* Why engine_native can't be used yet, or 0. */
 int native_ready(struct err *e);
 void native_limits(const struct limits *l, struct cg_limits *ret);
+
+/* Said to whoever wants a network where there is none. */
+#define NO_NETWORK "boxes can't have a network here: `cubby doctor` says why; --net none makes one without"
+/* The network namespace of a box that runs, proven to be its own: a descriptor, -ESRCH when the box is gone. */
+int native_net_of(const struct box_run *run);
 
 /* Marks of a box, kept on its cgroup, so that the engine of a later daemon knows them. */
 enum { MARK_NESTING = 1, MARK_NO_SETID = 2, MARK_TIME_NS = 4, MARK_WEAKER = 8 };

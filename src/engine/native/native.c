@@ -20,13 +20,15 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "engine/native/netns.h"
+#include "net/world.h"
 #include "sys/path.h"
 
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x0010U	/* since kernel 6.3 */
 #endif
 
-struct native native = { .init_fd = FD_NONE, .cg = { .v2 = FD_NONE } };
+struct native native = { .init_fd = FD_NONE, .gateway_ns = FD_NONE, .cg = { .v2 = FD_NONE } };
 
 /* ---- setup ---- */
 
@@ -136,7 +138,8 @@ int native_setup(const struct native_config *c, struct err *e)
 		return err_why(e, WHY_INTERNAL, -EALREADY, "the native engine is set up already");
 	if (!tag_ok(c->tag))
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%s' is no tag: 1-32 lower-case letters, digits and '-'", c->tag);
-	native = (struct native){ .init_fd = FD_NONE, .cg = { .v2 = FD_NONE }, .rootless = c->rootless };
+	native = (struct native){ .init_fd = FD_NONE, .gateway_ns = FD_NONE, .cg = { .v2 = FD_NONE }, .rootless = c->rootless };
+	native.gateway_ns = c->gateway_ns;
 	native.state_dir = strdup(c->state_dir);
 	native.run_dir = strdup(c->run_dir);
 	r = native.state_dir && native.run_dir ? 0 : err_set(e, -ENOMEM, "cannot set up the native engine");
@@ -170,11 +173,12 @@ void native_done(void)
 	fd_close(&native.init_fd);
 	free(native.state_dir);
 	free(native.run_dir);
-	native = (struct native){ .init_fd = FD_NONE, .cg = { .v2 = FD_NONE } };
+	native = (struct native){ .init_fd = FD_NONE, .gateway_ns = FD_NONE, .cg = { .v2 = FD_NONE } };
 }
 
-void native_in_builder(void)
+void native_in_builder(unsigned k)
 {
+	netns_range(k);
 	native.builder = true;
 }
 
@@ -380,6 +384,11 @@ static int native_find(const char *id, struct box_run *ret_run, struct err *e)
 	if (r < 0)
 		return r;
 	r = no_groups() ? note_find(id, ret_run) : find_in_groups(id, ret_run);
+	/* Its interface went with the gateway namespace of the daemon that made it. */
+	if (r == 0) {
+		ret_run->net_index = 0;
+		ret_run->net_if = 0;
+	}
 	return r < 0 ? err_why(e, WHY_WRONG_STATE, r, "the box does not run") : 0;
 }
 
@@ -505,9 +514,50 @@ static int native_each(void (*found)(const char *id, void *arg), void *arg, stru
 	return 0;
 }
 
+int native_net_of(const struct box_run *run)
+{
+	char path[64];
+	OWN_FD fd = FD_NONE;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)run->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? -ESRCH : -errno;
+	/* It is the box's if the process of that number lives still. */
+	return lives(run->pidfd) ? fd_take(&fd) : -ESRCH;
+}
+
+static int native_plug(const char *id, struct box_run *run, bool on, struct err *e)
+{
+	OWN_FD ns = FD_NONE;
+	unsigned index = 0;
+	int net_if = 0, r = id_check(id, e);
+
+	if (r < 0)
+		return r;
+	if (on && native.gateway_ns < 0)
+		return err_why(e, WHY_UNSUPPORTED, -EOPNOTSUPP, NO_NETWORK);
+	ns = native_net_of(run);
+	if (ns < 0)
+		return ns == -ESRCH ? err_why(e, WHY_WRONG_STATE, ns, "the box does not run") :
+				      err_set(e, ns, "cannot open the box's network namespace");
+	/* By the gateway's end, which the box can't hide; an unknown one by the box's. */
+	if (run->net_index && native.gateway_ns >= 0)
+		r = plug_pull(native.gateway_ns, run->net_index, e);
+	else if (!on)
+		r = plug_clear(ns, e);
+	if (r == 0 && on)
+		r = netns_plug(native.gateway_ns, ns, native.rootless ? native.ids : UINT_MAX, &index, &net_if, e);
+	if (r < 0)
+		return r;
+	run->net_index = index;
+	run->net_if = net_if;
+	return 0;
+}
+
 static bool prepare(void)
 {
-	return native.builder && !native.rootless && netns_prepare();
+	return native.builder && !native.rootless && netns_prepare(native.gateway_ns);
 }
 
 const struct engine engine_native = {
@@ -521,6 +571,7 @@ const struct engine engine_native = {
 	.grade = native_grade,
 	.kill = native_kill,
 	.forget = native_forget,
+	.plug = native_plug,
 	.prepare = prepare,
 	.each = native_each,
 };

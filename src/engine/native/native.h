@@ -34,10 +34,10 @@ void native_done(void);
 
 /*
  * Called in a builder (a child of the daemon) before its first start(): from then on cubby-init becomes a child of
- * the caller's parent. A caller that is PID 1 of a pid namespace can't do that. The parent must reap children that it never
+ * the caller's parent. k: which builder it is, 0–15; one that takes another's place is called the same. A caller that is PID 1 of a pid namespace can't do that. The parent must reap children that it never
  * heard of: a start that fails late leaves it the zombie of its first process.
  */
-void native_in_builder(void);
+void native_in_builder(unsigned k);
 
 /*
  * Does the caller need rootless_enter()? Everybody but the host's root does; root of a user namespace (a container of a

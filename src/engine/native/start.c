@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
@@ -45,7 +46,8 @@ struct bringup {
 	int pidfd;
 	pid_t pid;
 	int userns;
-	int netns, sys, stage;
+	struct netns net;
+	int sys, stage;
 	struct clone3_args args;
 	struct child_plan plan;
 	int tid;
@@ -298,12 +300,13 @@ static bool own_netns(const struct box_spec *s)
 static int make_net(struct bringup *b, struct err *e)
 {
 	OWN_FD fs = FD_NONE;
+	int r;
 
 	if (own_netns(b->spec))
 		return 0;
-	b->netns = netns_enter(e);
-	if (b->netns < 0)
-		return b->netns;
+	r = netns_enter(b->spec->net ? native.gateway_ns : FD_NONE, &b->net, e);
+	if (r < 0)
+		return r;
 	fs = fsopen("sysfs", FSOPEN_CLOEXEC);
 	if (fs < 0 || fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
 		return err_set(e, -errno, "cannot make /sys");
@@ -314,7 +317,7 @@ static int make_net(struct bringup *b, struct err *e)
 static void drop_net(struct bringup *b)
 {
 	fd_close(&b->sys);
-	fd_close(&b->netns);
+	fd_close(&b->net.fd);
 }
 
 /*
@@ -487,7 +490,7 @@ static void *midwife_main(void *arg)
 		b = midwife.job;
 		(void)pthread_mutex_unlock(&midwife.lock);
 		/* A network namespace is a thread's (setns(2)). */
-		b->born = b->netns >= 0 && setns(b->netns, CLONE_NEWNET) < 0 ? -errno : birth_named(b);
+		b->born = b->net.fd >= 0 && setns(b->net.fd, CLONE_NEWNET) < 0 ? -errno : birth_named(b);
 		if (b->born < 0)
 			(void)!write(b->plan.sock, "e", 1);
 		(void)pthread_mutex_lock(&midwife.lock);
@@ -806,6 +809,20 @@ static int wait_ready(struct bringup *b, struct err *e)
 	return err_why(e, WHY_INTERNAL, -ECHILD, "the box's first process ended before it was ready");
 }
 
+/* A namespace that the child made gets its interface when it is there for certain, and before anybody can use the box. */
+static int plug_net(struct bringup *b, struct err *e)
+{
+	const struct box_run run = { .pid = b->pid, .pidfd = b->pidfd };
+	OWN_FD ns = FD_NONE;
+
+	if (!b->spec->net || !own_netns(b->spec))
+		return 0;
+	ns = native_net_of(&run);
+	if (ns < 0)
+		return err_set(e, ns, "cannot open the box's network namespace");
+	return netns_plug(native.gateway_ns, ns, native.rootless ? native.ids : UINT_MAX, &b->net.index, &b->net.net_if, e);
+}
+
 static const struct step steps[] = {
 	{ "opening the box's directories", open_dirs, close_dirs },
 	/* First of what can be taken: a box that runs must not lose its socket to a second start. */
@@ -822,6 +839,7 @@ static const struct step steps[] = {
 	{ "setting the box's limits", make_limits, drop_limits },
 	{ "handing over the disk", hand_over, NULL },
 	{ "starting the box", wait_ready, NULL },
+	{ "giving the box its interface", plug_net, NULL },
 };
 #define NSTEPS (sizeof(steps) / sizeof(steps[0]))
 
@@ -867,6 +885,8 @@ static int spec_ok(const struct box_spec *s, struct err *e)
 		if (i > 0 && (!path_plain(s->parts[i].at) || strcmp(s->parts[i].at, "/") == 0))
 			return err_why(e, WHY_INTERNAL, -EINVAL, "'%s' is no place for a part of the disk", s->parts[i].at);
 	}
+	if (s->net && native.gateway_ns < 0)
+		return err_why(e, WHY_UNSUPPORTED, -EOPNOTSUPP, NO_NETWORK);
 	/* Root of the host must be nobody in a box, and so must the ids that would wrap. */
 	if (!native.rootless && (s->id_base < 1 || s->id_base > UINT32_MAX - BOX_IDS))
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "ids from %u on can't be a box's", s->id_base);
@@ -878,7 +898,7 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 	struct bringup b = {
 		.spec = spec, .box_dir = FD_NONE, .run_dir = FD_NONE, .cgroup = FD_NONE, .listener = FD_NONE, .sock = FD_NONE,
 		.child_sock = FD_NONE, .report = FD_NONE, .child_report = FD_NONE, .pidfd = FD_NONE, .userns = FD_NONE,
-		.netns = FD_NONE, .sys = FD_NONE, .stage = FD_NONE,
+		.net = { .fd = FD_NONE }, .sys = FD_NONE, .stage = FD_NONE,
 	};
 	int r = native_ready(e);
 
@@ -896,6 +916,8 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 	birth_over();
 	ret_run->pid = b.pid;
 	ret_run->pidfd = fd_take(&b.pidfd);
+	ret_run->net_index = b.net.index;
+	ret_run->net_if = b.net.net_if;
 	/* The box has its own copies of all of this. */
 	drop_limits(&b);
 	drop_mounts(&b);
