@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes the system call filters of a box at build time, as C arrays of classic BPF.
+ * Makes the system call filters of a box and of the gateway at build time, as C arrays of classic BPF.
  *
- *	seccomp-gen ARCH >seal_filter.h		ARCH: x86_64 or aarch64
+ *	seccomp-gen ARCH >seal_filter.h			ARCH: x86_64 or aarch64
+ *	seccomp-gen ARCH gateway >gateway_filter.h
  *
  * libseccomp knows the numbers of every architecture; the program is laid out here, because its own output has one
  * comparison for each call, and a filter is checked, translated and emulated once per call number when it is loaded.
@@ -11,6 +12,8 @@
  * Everything known that isn't named below is allowed: a box is a computer, and what a call may do is bounded by the
  * user namespace and the capabilities. Named are calls that widen the attack surface of the kernel, or reach what no
  * namespace holds. A call newer than this table is answered with ENOSYS, so that programs take their older way.
+ *
+ * The gateway is the opposite: one program whose calls are known. What isn't named ends it.
  */
 #include <errno.h>
 #include <linux/audit.h>
@@ -19,6 +22,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -40,6 +44,8 @@ enum verdict {
 	C_SOCKET = CHECK, C_SOCKETPAIR, C_IOCTL, C_CLONE, C_UNSHARE, C_PERSONALITY,
 	C_MODE1, C_MODE2, C_OPEN, C_OPENAT, C_SETRLIMIT, C_PRLIMIT, C_FCNTL,
 	NO_XATTR,	/* EOPNOTSUPP */
+	KILL,
+	C_GW_SOCKET, C_GW_MEMORY,
 };
 
 struct rule {
@@ -93,6 +99,21 @@ static const struct rule rules[] = {
 	{ "setxattrat", NO_XATTR, 0, NO_SETID, 463 },
 	/* A lease on a file of a mount makes programs of the host wait when they open it. */
 	{ "fcntl", C_FCNTL },
+};
+
+/* cubby-gateway after confine(): sockets, pipes, its loop, memory. No files, no processes, nothing that executes. */
+static const struct rule gateway_rules[] = {
+	{ "socket", C_GW_SOCKET }, { "connect", ALLOW }, { "bind", ALLOW }, { "accept4", ALLOW }, { "shutdown", ALLOW },
+	{ "getsockname", ALLOW }, { "getpeername", ALLOW }, { "setsockopt", ALLOW }, { "getsockopt", ALLOW },
+	{ "recvfrom", ALLOW }, { "recvmsg", ALLOW }, { "recvmmsg", ALLOW },
+	{ "sendto", ALLOW }, { "sendmsg", ALLOW }, { "sendmmsg", ALLOW },
+	{ "read", ALLOW }, { "write", ALLOW }, { "readv", ALLOW }, { "writev", ALLOW }, { "close", ALLOW },
+	{ "pipe2", ALLOW }, { "splice", ALLOW }, { "fcntl", ALLOW }, { "fstat", ALLOW }, { "newfstatat", ALLOW }, 
+	{ "epoll_create1", ALLOW }, { "epoll_ctl", ALLOW }, { "epoll_wait", ALLOW }, { "epoll_pwait", ALLOW }, { "poll", ALLOW }, { "ppoll", ALLOW },
+	{ "clock_gettime", ALLOW }, { "gettimeofday", ALLOW }, { "getrandom", ALLOW },
+	{ "mmap", C_GW_MEMORY }, { "mprotect", C_GW_MEMORY }, { "munmap", ALLOW }, { "mremap", ALLOW }, { "madvise", ALLOW }, { "brk", ALLOW },
+	{ "futex", ALLOW }, { "rt_sigprocmask", ALLOW }, { "rt_sigreturn", ALLOW }, { "restart_syscall", ALLOW },
+	{ "exit", ALLOW }, { "exit_group", ALLOW },
 };
 
 struct prog {
@@ -240,6 +261,22 @@ static void verdict(struct prog *p, enum verdict v)
 		ret_errno(p, 0);
 		ret_allow(p);
 		break;
+	case KILL:
+		put(p, STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+		break;
+	case C_GW_SOCKET:
+		load_arg(p, 0);
+		put(p, JEQ(AF_INET, 2, 0));
+		put(p, JEQ(AF_INET6, 1, 0));
+		put(p, STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+		ret_allow(p);
+		break;
+	case C_GW_MEMORY:
+		load_arg(p, 2);
+		put(p, JSET(4, 0, 1));		/* PROT_EXEC */
+		put(p, STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+		ret_allow(p);
+		break;
 	case C_OPEN:
 	case C_OPENAT: {
 		unsigned flags = v == C_OPEN ? 1 : 2;
@@ -286,11 +323,47 @@ static void tree(struct prog *p, const struct range *r, unsigned n)
 	tree(p, r + mid, n - mid);
 }
 
+/* The whole program: the verdict of every number, and of those above. */
+static void lay_out(struct prog *p, uint32_t audit, const enum verdict of[NR_MAX], enum verdict above)
+{
+	struct range r[NR_MAX + 1];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < NR_MAX; i++)
+		if (i == 0 || of[i] != of[i - 1] || of[i] >= CHECK)
+			r[n++] = (struct range){ i, of[i] };
+	/* Anything above, the x32 numbers (bit 30) among them. */
+	if (r[n - 1].verdict != above)
+		r[n++] = (struct range){ NR_MAX, above };
+
+	/* A foreign architecture's calls have other numbers: such a program can't be judged, and is killed. */
+	put(p, STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
+	put(p, JEQ(audit, 1, 0));
+	put(p, STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+	put(p, STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
+	tree(p, r, n);
+}
+
+static void gateway_filter(struct prog *p, uint32_t arch, uint32_t audit)
+{
+	enum verdict of[NR_MAX];
+
+	for (unsigned i = 0; i < NR_MAX; i++)
+		of[i] = KILL;
+	for (size_t i = 0; i < sizeof(gateway_rules) / sizeof(gateway_rules[0]); i++) {
+		int nr = seccomp_syscall_resolve_name_arch(arch, gateway_rules[i].name);
+
+		if (nr == __NR_SCMP_ERROR || nr >= NR_MAX)
+			die(gateway_rules[i].name);
+		if (nr >= 0)
+			of[nr] = gateway_rules[i].verdict;
+	}
+	lay_out(p, audit, of, KILL);
+}
+
 static void filter(struct prog *p, uint32_t arch, uint32_t audit, unsigned variant)
 {
 	enum verdict of[NR_MAX];
-	struct range r[NR_MAX + 1];
-	unsigned n = 0;
 
 	for (unsigned i = 0; i < NR_MAX; i++) {
 		char *name = seccomp_syscall_resolve_num_arch(arch, (int)i);
@@ -315,19 +388,15 @@ static void filter(struct prog *p, uint32_t arch, uint32_t audit, unsigned varia
 	/* Where nesting lifts a rule of a call without a name in the library, it is simply allowed. */
 	if (variant & NESTING)
 		of[467] = of[457] = of[458] = ALLOW;
-	for (unsigned i = 0; i < NR_MAX; i++)
-		if (i == 0 || of[i] != of[i - 1] || of[i] >= CHECK)
-			r[n++] = (struct range){ i, of[i] };
-	/* Anything above, the x32 numbers (bit 30) among them. */
-	if (r[n - 1].verdict != UNKNOWN)
-		r[n++] = (struct range){ NR_MAX, UNKNOWN };
+	lay_out(p, audit, of, UNKNOWN);
+}
 
-	/* A foreign architecture's calls have other numbers: such a program can't be judged, and is killed. */
-	put(p, STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
-	put(p, JEQ(audit, 1, 0));
-	put(p, STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-	put(p, STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
-	tree(p, r, n);
+static void print(const struct prog *p, const char *name)
+{
+	printf("static const struct sock_filter %s[] = {\n", name);
+	for (unsigned i = 0; i < p->n; i++)
+		printf("\t{ 0x%02x, %u, %u, 0x%08x },\n", p->at[i].code, p->at[i].jt, p->at[i].jf, p->at[i].k);
+	printf("};\n");
 }
 
 int main(int argc, char **argv)
@@ -335,23 +404,31 @@ int main(int argc, char **argv)
 	static struct prog p;
 	uint32_t arch, audit;
 
-	if (argc == 2 && strcmp(argv[1], "x86_64") == 0) {
+	const bool gateway = argc == 3 && strcmp(argv[2], "gateway") == 0;
+
+	if (argc == 2 + gateway && strcmp(argv[1], "x86_64") == 0) {
 		arch = SCMP_ARCH_X86_64;
 		audit = AUDIT_ARCH_X86_64;
-	} else if (argc == 2 && strcmp(argv[1], "aarch64") == 0) {
+	} else if (argc == 2 + gateway && strcmp(argv[1], "aarch64") == 0) {
 		arch = SCMP_ARCH_AARCH64;
 		audit = AUDIT_ARCH_AARCH64;
 	} else {
-		die("usage: seccomp-gen x86_64|aarch64");
+		die("usage: seccomp-gen x86_64|aarch64 [gateway]");
+	}
+	if (gateway) {
+		printf("/* Made by tools/seccomp-gen for %s. */\n", argv[1]);
+		gateway_filter(&p, arch, audit);
+		print(&p, "gateway_filter");
+		return fflush(stdout) || ferror(stdout);
 	}
 	printf("/* Made by tools/seccomp-gen for %s. Index: 1 nesting, 2 no_setid. */\n", argv[1]);
 	for (unsigned v = 0; v < VARIANTS; v++) {
+		char name[32];
+
 		p.n = 0;
 		filter(&p, arch, audit, v);
-		printf("static const struct sock_filter seal_filter_%u[] = {\n", v);
-		for (unsigned i = 0; i < p.n; i++)
-			printf("\t{ 0x%02x, %u, %u, 0x%08x },\n", p.at[i].code, p.at[i].jt, p.at[i].jf, p.at[i].k);
-		printf("};\n");
+		(void)snprintf(name, sizeof(name), "seal_filter_%u", v);
+		print(&p, name);
 	}
 	printf("static const struct sock_fprog seal_filters[] = {\n");
 	for (unsigned v = 0; v < VARIANTS; v++)
