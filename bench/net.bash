@@ -8,6 +8,8 @@
 net_out='' net_plain='' net_slirp='' net_pasta='' net_pids=()
 
 net_in() { local pid=$1; shift; nsenter --net="/proc/$pid/ns/net" -- "$@"; }
+# The same for what stays: in the background its pid is the program's.
+exec_in() { local pid=$1; shift; exec nsenter --net="/proc/$pid/ns/net" -- "$@"; }
 net_space() {	# net_space VAR [UNSHARE-OPTION...]: a network namespace of its own, by the pid of who holds it
 	local i
 	unshare "${@:2}" --net -- sleep 1400 </dev/null >/dev/null 2>&1 &
@@ -31,11 +33,11 @@ net_up() {
 	net_in "$net_out" ip addr add 192.0.2.1/24 dev out0
 	net_in "$net_out" ip addr add 203.0.113.10/32 dev lo
 	net_in "$net_out" ip link set out0 up
-	net_in "$net_out" netload serve 203.0.113.10 >"$work/netload.out" </dev/null 2>&1 &
+	exec_in "$net_out" netload serve 203.0.113.10 >"$work/netload.out" </dev/null 2>&1 &
 	net_pids+=("$!")
 	for ((i = 0; i < 200; i++)); do grep -q ready "$work/netload.out" && break; sleep 0.01; done
 	# A resolver out there, that knows one name.
-	net_in "$net_out" /usr/bin/python3 -c '
+	exec_in "$net_out" /usr/bin/python3 -c '
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
