@@ -41,6 +41,12 @@ for file in /proc/kcore /proc/kmsg /proc/kpageflags /proc/kpagecount /proc/kpage
 done
 allowed box_probe b open-read /proc/self/status
 
+t "PROC-03 neither where a crash dump finds the kernel, nor its build"
+for file in vmcoreinfo notes; do
+	[[ -s /sys/kernel/$file || $(wc -c <"/sys/kernel/$file" 2>/dev/null) -gt 0 ]] || continue
+	want_out '^0 ' in_box b wc -c "/sys/kernel/$file"
+done
+
 t "PROC-03 symbol addresses of the host are not in /proc/kallsyms"
 want_out '^0 ' in_box b wc -c /proc/kallsyms
 want_out '^0 ' in_box_user b wc -c /proc/kallsyms

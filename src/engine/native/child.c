@@ -245,6 +245,9 @@ static bool make_sys(const struct child *c)
 	for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++)
 		if (!mask_dir(dirs[i]))
 			return false;
+	/* Where a crash dump finds the kernel, and which build it is. */
+	if (!mask_file(c, "sys/kernel/vmcoreinfo") || !mask_file(c, "sys/kernel/notes"))
+		return false;
 	return mask_thermal();
 }
 
