@@ -37,6 +37,7 @@ struct call {
 	uint8_t in[2048];	/* frames of init: the longest is BOX_FAIL */
 	size_t nin;
 	bool started, over, broken_out;
+	int unwritten;	/* why the command's output can't be written, or 0 */
 	int quit;		/* signal as of which the call ended on our side, or 0 */
 	uint64_t give_up_ms;	/* when a time limit is long over; 0: there is none */
 	uint64_t presses[3];	/* when the user last pressed Ctrl-C, in ms */
@@ -436,6 +437,11 @@ static void move(struct call *c, int which, bool readable)
 		}
 		break;
 	case RELAY_FAILED:
+		/* A full disk below the caller's output: what is lost there is not to look like the command's own end. */
+		if (which != IN && c->unwritten == 0) {
+			c->unwritten = c->relay[which].error;
+			hang_up(c, SIGPIPE);
+		}
 		break;
 	}
 	relay_close(c, which);
@@ -561,6 +567,9 @@ int call_run(int sock, const struct box_exec *x, const struct call_io *io, struc
 	}
 	if (r < 0)
 		return r;
+	/* A terminal that went away is a hangup, which has been said. */
+	if (c.unwritten < 0 && c.x.in != BOX_STDIO_TTY)
+		return err_set(e, c.unwritten, "the output of the command can't be written (the command was ended)");
 	if (c.quit || c.broken_out)
 		c.exit = (struct box_exit){ .kind = BOX_SIGNALED, .status = (uint32_t)(c.quit ? c.quit : SIGPIPE) };
 	*ret = c.exit;

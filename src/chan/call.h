@@ -35,7 +35,8 @@ struct call_io {
  * and PIPE is ignored; the former mask and action are back afterwards.
  *
  * Errors: -EBADMSG, the box's answer isn't of the protocol; -ECONNRESET, the box ended or its init left; what the box
- * said with BOX_FAIL (no such user, no such directory, …: nothing ran).
+ * said with BOX_FAIL (no such user, no such directory, …: nothing ran); what write(2) said to the command's output, other than
+ * that nobody reads it: the command has been hung up then.
  */
 int call_run(int sock, const struct box_exec *x, const struct call_io *io, struct box_exit *ret, struct err *e);
 

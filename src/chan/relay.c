@@ -148,8 +148,9 @@ static int flush(struct relay *r)
 	return 1;
 }
 
-static enum relay_end ended(void)
+static enum relay_end ended(struct relay *r)
 {
+	r->error = -errno;
 	return errno == EPIPE || errno == ECONNRESET ? RELAY_BROKEN : RELAY_FAILED;
 }
 
@@ -182,7 +183,7 @@ static enum relay_end step_copy(struct relay *r, bool readable)
 
 		f = flush(r);
 		if (f < 0)
-			return ended();
+			return ended(r);
 		if (f == 0)
 			return RELAY_GOES_ON;
 		r->to_full = false;
@@ -272,7 +273,7 @@ static enum relay_end step_splice(struct relay *r, bool readable)
 			r->stream = false;
 			return step_copy(r, true);
 		}
-		return ended();
+		return ended(r);
 	}
 	return RELAY_GOES_ON;
 }

@@ -32,13 +32,14 @@ struct relay {
 	uint64_t left;		/* capped: bytes still to be moved */
 	char *buf;		/* allocated when copying */
 	size_t at, have;
+	int error;		/* RELAY_FAILED: the negative errno */
 };
 
 enum relay_end {
 	RELAY_GOES_ON,
 	RELAY_OVER,	/* end of input, or the cap is reached: everything was written */
 	RELAY_BROKEN,	/* nobody reads `to` */
-	RELAY_FAILED,	/* errno tells */
+	RELAY_FAILED,	/* `error` tells */
 };
 
 /* ours_from: `from` is the pipe of the call; else `to` is. */

@@ -102,19 +102,20 @@ static bool not_admitted(struct cli *c)
 
 /*
  * A state directory was asked for, but the run directory decides which daemon answers: the two could belong to different
- * installations. Who names both means both.
+ * installations. Who names both in the environment means both; an option is compared in any case.
  */
 static int same_state_dir(struct cli *c, struct err *e)
 {
 	const char *want = c->args.val[OPT_STATE_DIR], *run = c->args.val[OPT_RUN_DIR], *have;
 	OWN_ANSWER a = ANSWER_INIT;
+	bool said = want != NULL;
 	int r;
 
 	if (!want)
 		want = getenv("CUBBY_STATE_DIR");
 	if (!run)
 		run = getenv("CUBBY_RUN_DIR");
-	if (!want || !*want || (run && *run))
+	if (!want || !*want || (run && *run && !said))
 		return 0;
 	r = hello(c, &a, e);
 	if (r < 0)

@@ -341,7 +341,10 @@ static int connect_or_start(struct cli *c, const char *run_dir, bool may_start, 
 		return r;
 	if (args_has(&c->args, O(NO_START)))
 		return err_why(e, WHY_UNREACHABLE, -ECONNREFUSED, "no daemon runs in %s, and --no-start forbids to start one", run_dir);
-	return start_daemon(&c->args, run_dir, &c->daemon, e);
+	r = start_daemon(&c->args, run_dir, &c->daemon, e);
+	/* One that was just started looks after what it was told to. */
+	c->asked_dirs = c->asked_dirs || r == 0;
+	return r;
 }
 
 /* A path from the command line goes to a daemon that stands in "/": make it absolute. */

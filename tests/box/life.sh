@@ -131,6 +131,10 @@ mkdir "$LAB/work/gone"
 daemon_stop
 want_out '^ok$' bash -c "cd $LAB/work/gone && rmdir $LAB/work/gone && exec cubby exec box -- echo ok"
 
+t "a state directory that isn't the running daemon's is refused, and named; its own is taken"
+want_err 1 "looks after $CUBBY_STATE_DIR, not $LAB/work/other" cubby --state-dir "$LAB/work/other" ls
+want_status 0 cubby --state-dir "$CUBBY_STATE_DIR" ls
+
 t "CRSH-10: few descriptors: works, or says so"
 for n in 3 4 5 6 8 12 20; do
 	call bash -c "ulimit -n $n 2>/dev/null; exec cubby exec box -- echo ok"
@@ -156,6 +160,19 @@ want_status 0 left
 t "CRSH-10: a reader that goes away ends the command"
 want_status 0 bash -c 'timeout 10 cubby exec box -- yes </dev/null 2>/dev/null | head -n 1 >/dev/null; exit ${PIPESTATUS[1]}'
 want_soon 4 sh -c "! cubby exec box -- sh -c 'grep -qs ^yes /proc/[0-9]*/cmdline' </dev/null"
+
+t "output that can't be written ends the command, with the cause and cubby's own status"
+want_status 0 cubby exec box -- sh -c 'echo to a file that takes it' # the same command, where there is room
+for to in out err; do
+	st=0
+	if [[ $to == out ]]; then
+		timeout 10 cubby exec box -- sh -c 'echo lost; exec sleep 30' </dev/null >/dev/full 2>"$LAB/work/full" || st=$?
+	else
+		timeout 10 cubby exec --json box -- sh -c 'echo lost >&2; exec sleep 30' </dev/null 2>/dev/full >"$LAB/work/full" || st=$?
+	fi
+	want "$st" = 125
+	[[ $to == err ]] || want_status 0 grep -q "can't be written.*No space left" "$LAB/work/full"
+done
 
 t "CRSH-12: a timeout around the command ends it, there and here"
 SECONDS=0
