@@ -176,8 +176,10 @@ static int make(void *arg, struct err *e)
 	r = far_end(j);
 	if (r == 0)
 		r = near_end(j, box);
-	if (r == 0)
+	if (r == 0) {
+		rtnl_wait_ready(gate.nl, j->far);
 		return 0;
+	}
 	(void)rtnl_delete_link(gate.nl, j->far);
 	return err_set(e, r, "cannot set up the box's interface");
 }

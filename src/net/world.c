@@ -339,6 +339,7 @@ static int loop_pair(int nl, int *ret_go0, int *ret_go1, struct err *e)
 	r = nl_talk(nl, &b);
 	if (r < 0)
 		return err_set(e, r, "cannot bring up the loop pair");
+	rtnl_wait_ready(nl, *ret_go0);
 	/* The sources of what comes back here are boxes, and the way to them isn't through go1. */
 	return set("ipv4/conf/go1/rp_filter", "0", e);
 }

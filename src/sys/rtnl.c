@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/fib_rules.h>
+#include <linux/if.h>
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
@@ -12,10 +13,10 @@
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <linux/veth.h>
-#include <net/if.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -288,6 +289,8 @@ static void take_link(unsigned attr, const unsigned char *data, size_t n, void *
 
 	if (attr == IFLA_IFNAME)
 		memcpy(l->name, data, n < sizeof(l->name) ? n : sizeof(l->name) - 1);
+	else if (attr == IFLA_OPERSTATE)
+		l->up = n == 1 && *data == IF_OPER_UP;
 	else if (attr == IFLA_LINK)
 		l->peer = (int)value32(data, n);
 	else if (attr == IFLA_LINK_NETNSID)
@@ -365,6 +368,25 @@ void rtnl_put_up(struct nl *b, int index)
 	const struct ifinfomsg head = { .ifi_family = AF_UNSPEC, .ifi_index = index, .ifi_flags = IFF_UP, .ifi_change = IFF_UP };
 
 	nl_begin(b, RTM_NEWLINK, ASK, &head, sizeof(head));
+}
+
+void rtnl_wait_ready(int fd, int index)
+{
+	const struct timespec pause = { .tv_nsec = 50000 };
+	struct rtnl_link l;
+	struct nl b = { .len = 0 };
+
+	for (int i = 0; i < 10000; i++) {
+		/* IFF_RUNNING would also say "nobody knows yet". */
+		if (rtnl_get_link(fd, index, &l) < 0)
+			return;
+		if (l.up)
+			break;
+		(void)nanosleep(&pause, NULL);
+	}
+	/* The state is set a moment before the queue is, under the lock that this one takes. */
+	rtnl_put_up(&b, index);
+	(void)nl_talk(fd, &b);
 }
 
 static size_t addr_len(int family)

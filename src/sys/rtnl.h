@@ -51,6 +51,7 @@ int rtnl_delete_link(int fd, int index);	/* takes ten milliseconds and more */
 struct rtnl_link {
 	char name[RTNL_NAME_MAX];
 	int peer;		/* index of the interface at the other end, in its own namespace; 0: it has none */
+	bool up;		/* it and its peer are, and the kernel knows (operational state, RFC 2863) */
 	int peer_ns;		/* number of that namespace here (rtnl_ns_number()), or -1: the same one, or nobody knows */
 };
 int rtnl_get_link(int fd, int index, struct rtnl_link *ret);
@@ -63,6 +64,11 @@ int rtnl_ns_number(int fd, int ns_fd, int *ret);
  */
 void rtnl_put_pair(struct nl *b, const char *name, const char *peer, int peer_ns, const unsigned char *mac, unsigned mtu);
 void rtnl_put_up(struct nl *b, int index);
+/*
+ * Wait until an interface sends: the end of a pair that was up first learns of the other from a work queue of the kernel (linkwatch), and
+ * until then drops what it should send. Takes up to 5 ms; gives up after a second, which costs a packet or two at worst.
+ */
+void rtnl_wait_ready(int fd, int index);
 /* family: AF_INET or AF_INET6; addr in network order. The prefix is the whole address; no duplicate detection. */
 void rtnl_put_addr(struct nl *b, int family, int index, const void *addr);
 

@@ -413,12 +413,12 @@ static void a_refusal_is_a_reset(void **state)
 	}
 }
 
-static bool reset_comes(int fd, int family, const struct ip *to)
+static bool reset_comes(int fd, int family, const struct ip *to, int ms)
 {
 	struct packet p;
 	int index;
 
-	while (get(fd, family, &p, &index, LONG)) {
+	while (get(fd, family, &p, &index, ms)) {
 		uint8_t proto = family == AF_INET ? p.b[9] : p.b[6];
 
 		if (proto == IPPROTO_TCP && (p.b[p.head + 13] & TH_RST) &&
@@ -441,18 +441,18 @@ static void strays_get_a_reset_and_liars_nothing(void **state)
 		at = wire_if(in);
 		tcp(&p, f, &box, &away, 1000, 443, TH_ACK, 7, 7);
 		put(in, at, &p);
-		assert_true(reset_comes(in, f, &box));
+		assert_true(reset_comes(in, f, &box, SOON));
 		tcp(&p, f, &second, &away, 1000, 443, TH_ACK, 7, 7);
 		put(in, at, &p);
-		assert_false(reset_comes(in, f, &second));
-		assert_false(reset_comes(other, f, &second));
+		assert_false(reset_comes(in, f, &second, LONG));
+		assert_false(reset_comes(other, f, &second, LONG));
 		tcp(&p, f, &lo, &away, 1000, 443, TH_ACK, 7, 7);
 		put(in, at, &p);
-		assert_false(reset_comes(in, f, &lo));
+		assert_false(reset_comes(in, f, &lo, LONG));
 		/* To the listener itself, past the verdict: no such address there. */
 		tcp(&p, f, &box, &lo, 1000, WORLD_PORT, TH_ACK, 7, 7);
 		put(in, at, &p);
-		assert_false(reset_comes(in, f, &box));
+		assert_false(reset_comes(in, f, &box, LONG));
 	}
 }
 
