@@ -557,22 +557,27 @@ static void the_largest_datagram_is_one_packet(void **state)
 	assert_int_equal(recv(lab.w.udp4, in, sizeof(in), 0), sizeof(big));
 }
 
-/* Sends it from the box's wire, and then one that is right, which must be the only one that arrives. */
-static void only_the_second_arrives(const struct packet *bad)
+/* Whatever was sent before, a good datagram is the first that arrives, and the last. */
+static void only_a_good_one_arrives(int f)
 {
-	int f = bad->family;
 	OWN_FD out = wire(lab.box, f, false);
 	struct ip away = ip_of(f == AF_INET ? families[0].away : families[1].away), box = own_address(f, FIRST);
 	struct arrival got;
 	struct packet good;
-	int at = wire_if(out);
 
 	udp(&good, f, &box, &away, 1000, 53, "good");
-	put(out, at, bad);
-	put(out, at, &good);
+	put(out, wire_if(out), &good);
 	assert_true(arrives(f, &got, SOON));
 	assert_string_equal(got.text, "good");
 	assert_false(arrives(f, &got, 0));
+}
+
+static void does_not_arrive(const struct packet *bad)
+{
+	OWN_FD out = wire(lab.box, bad->family, false);
+
+	put(out, wire_if(out), bad);
+	only_a_good_one_arrives(bad->family);
 }
 
 static void false_sources_go_nowhere(void **state)
@@ -589,11 +594,11 @@ static void false_sources_go_nowhere(void **state)
 		struct ip away = ip_of(families[i].also), from = own_address(f, SECOND);
 
 		udp(&p, f, &from, &away, 1000, 53, "bad");
-		only_the_second_arrives(&p);
+		does_not_arrive(&p);
 		for (size_t k = 0; k < (f == AF_INET ? sizeof(four) : sizeof(six)) / sizeof(four[0]); k++) {
 			from = ip_of(list[k]);
 			udp(&p, f, &from, &away, 1000, 53, "bad");
-			only_the_second_arrives(&p);
+			does_not_arrive(&p);
 		}
 	}
 }
@@ -614,7 +619,7 @@ static void special_destinations_go_nowhere(void **state)
 			struct ip to = ip_of(f == AF_INET ? four[k] : six[k]);
 
 			udp(&p, f, &box, &to, 1000, WORLD_PORT, "bad");
-			only_the_second_arrives(&p);
+			does_not_arrive(&p);
 		}
 	}
 	/* Nobody is told of 0.0.0.0's meaning by a program either: there are no groups. */
@@ -660,7 +665,7 @@ static void fragments_go_nowhere(void **state)
 
 		put(out, wire_if(out), &p);
 	}
-	only_the_second_arrives(&q);
+	does_not_arrive(&q);
 	/* A whole datagram with a fragment header. */
 	box = own_address(AF_INET6, FIRST);
 	udp(&p, AF_INET6, &box, &away6, 1000, 53, "bad");
@@ -672,7 +677,7 @@ static void fragments_go_nowhere(void **state)
 	p.n += 8;
 	off = htons((uint16_t)(p.n - 40));
 	memcpy(p.b + 4, &off, 2);
-	only_the_second_arrives(&p);
+	does_not_arrive(&p);
 }
 
 static void boxes_do_not_reach_each_other(void **state)
@@ -700,6 +705,102 @@ static void boxes_do_not_reach_each_other(void **state)
 		put(lab.w.out, lab.other_if, &p);
 		assert_true(get(hears, f, &p, &index, SOON));
 	}
+}
+
+static void odd_protocols_go_nowhere(void **state)
+{
+	static const uint8_t protos[] = { 2, 4, 41, 47, 50, 51, 103, 132, 255 };
+	struct ip away, box;
+	struct packet p, inner;
+	uint16_t c;
+
+	(void)state;
+	need_root();
+	for (size_t i = 0; i < 2; i++) {
+		int f = families[i].family;
+
+		away = ip_of(families[i].also);
+		box = own_address(f, FIRST);
+		for (size_t k = 0; k < sizeof(protos); k++) {
+			/* Something that would be a datagram if anybody unpacked it. */
+			udp(&inner, f, &box, &away, 1000, 53, "bad");
+			head(&p, f, &box, &away, protos[k], inner.n);
+			memcpy(p.b + p.head, inner.b, inner.n);
+			does_not_arrive(&p);
+		}
+	}
+	/* The way to take chosen by the sender: a loose source route by way of another box. */
+	away = ip_of("203.0.113.5");
+	box = own_address(AF_INET, FIRST);
+	udp(&inner, AF_INET, &box, &away, 1000, 53, "bad");
+	p = inner;
+	memmove(p.b + 28, p.b + 20, p.n - 20);
+	p.n += 8;
+	p.b[0] = 0x47;
+	away = own_address(AF_INET, SECOND);
+	memcpy(p.b + 20, (const unsigned char[]){ 131, 7, 4, 0, 0, 0, 0, 0 }, 8);
+	memcpy(p.b + 23, away.b + 12, 4);
+	c = htons((uint16_t)p.n);
+	memcpy(p.b + 2, &c, 2);
+	memset(p.b + 10, 0, 2);
+	c = fold(sum(0, p.b, 28));
+	memcpy(p.b + 10, &c, 2);
+	does_not_arrive(&p);
+}
+
+/* A box with power over its own interface (--nesting): frames of its own making. */
+static void odd_frames_go_nowhere(void **state)
+{
+	static const unsigned char own[6] = { 2, 0x63, 0x75, 0x62, 0x62, 0x79 };
+	static const struct {
+		uint16_t type;
+		unsigned char to[6];
+		size_t tag;	/* bytes between the head and the packet */
+	} frames[] = {
+		{ ETH_P_ARP, { 255, 255, 255, 255, 255, 255 }, 0 },
+		{ ETH_P_ARP, { 2, 0x63, 0x75, 0x62, 0x62, 0x79 }, 0 },
+		{ 0x88cc, { 1, 0x80, 0xc2, 0, 0, 0x0e }, 0 },
+		{ 0x88b5, { 2, 0x63, 0x75, 0x62, 0x62, 0x79 }, 0 },
+		{ ETH_P_8021Q, { 2, 0x63, 0x75, 0x62, 0x62, 0x79 }, 4 },
+		{ ETH_P_8021AD, { 2, 0x63, 0x75, 0x62, 0x62, 0x79 }, 4 },
+		{ ETH_P_IP, { 2, 0, 0, 0, 0, 1 }, 0 },
+	};
+	OWN_FD raw = FD_NONE, hears = FD_NONE;
+	struct ip away, box, second;
+	struct sockaddr_ll a = { .sll_family = AF_PACKET };
+	struct packet p, heard;
+	int index;
+
+	(void)state;
+	need_root();
+	away = ip_of("203.0.113.5");
+	box = own_address(AF_INET, FIRST);
+	second = own_address(AF_INET, SECOND);
+	raw = socket_in(lab.box, AF_PACKET, SOCK_RAW, 0);
+	hears = socket_in(lab.other, AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(ETH_P_ALL));
+	a.sll_ifindex = wire_if(raw);
+	for (size_t i = 0; i < sizeof(frames) / sizeof(frames[0]); i++) {
+		uint16_t type = htons(frames[i].type), inner = htons(ETH_P_IP);
+		unsigned char frame[256] = { 0 };
+		size_t n = 14 + frames[i].tag;
+
+		udp(&p, AF_INET, &box, &away, 1000, 53, "bad");
+		memcpy(frame, frames[i].to, 6);
+		memcpy(frame + 6, own, 6);
+		memcpy(frame + 12, &type, 2);
+		/* Network 5. A tag that says 0 is only a priority, and the packet one without a tag. */
+		if (frames[i].tag) {
+			frame[15] = 5;
+			memcpy(frame + 16, &inner, 2);
+		}
+		memcpy(frame + n, p.b, p.n);
+		assert_int_equal(sendto(raw, frame, n + p.n, 0, (struct sockaddr *)&a, sizeof(a)), n + p.n);
+		only_a_good_one_arrives(AF_INET);
+	}
+	assert_false(get(hears, AF_INET, &heard, &index, LONG));
+	udp(&p, AF_INET, &away, &second, 1, 2, "x");
+	put(lab.w.out, lab.other_if, &p);
+	assert_true(get(hears, AF_INET, &heard, &index, SOON));
 }
 
 /* ---- the rest ---- */
@@ -910,6 +1011,8 @@ int main(void)
 		CASE(false_sources_go_nowhere),
 		CASE(special_destinations_go_nowhere),
 		CASE(fragments_go_nowhere),
+		CASE(odd_protocols_go_nowhere),
+		CASE(odd_frames_go_nowhere),
 		CASE(boxes_do_not_reach_each_other),
 		CASE(pings_are_seen_and_not_answered),
 		CASE(a_box_has_its_two_addresses_and_no_others),
