@@ -75,14 +75,14 @@ socklen_t ip_sockaddr(const struct ip *a, uint16_t port, struct sockaddr_storage
 int ip_of_sockaddr(const struct sockaddr *sa, struct ip *ret, uint16_t *ret_port)
 {
 	if (sa->sa_family == AF_INET) {
-		const struct sockaddr_in *s = (const struct sockaddr_in *)sa;
+		const struct sockaddr_in *s = (const void *)sa;
 
 		*ret = ip_of_in(&s->sin_addr);
 		*ret_port = ntohs(s->sin_port);
 		return 0;
 	}
 	if (sa->sa_family == AF_INET6) {
-		const struct sockaddr_in6 *s = (const struct sockaddr_in6 *)sa;
+		const struct sockaddr_in6 *s = (const void *)sa;
 
 		*ret = ip_of_in6(&s->sin6_addr);
 		*ret_port = ntohs(s->sin6_port);

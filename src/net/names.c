@@ -242,12 +242,21 @@ struct cleaning {
 	unsigned n, kept, asked;
 };
 
+/* Reserved, but public by the configuration (net_lab_public). */
+static bool in_lab(const struct own_addrs *own, const struct ip *addr)
+{
+	for (size_t i = 0; own && i < own->nlab_public; i++)
+		if (cidr_has(&own->lab_public[i], addr))
+			return true;
+	return false;
+}
+
 /* Is it withheld from this box? Judged as the connection will be: a lan= item lifts it, a host-port doesn't come by other names. */
 static bool withheld(const struct names *n, const struct policy *p, const struct ip *addr, struct decision *d)
 {
 	const struct own_addrs *own = n->calls.own;
 
-	if (!ip_forbidden(addr) && !(own && own->has && own->has(addr, own->arg)))
+	if (!(ip_forbidden(addr) && !in_lab(own, addr)) && !(own && own->has && own->has(addr, own->arg)))
 		return false;
 	policy_judge(p, own, addr, 0, NULL, 0, d);
 	return d->verdict != VERDICT_ALLOW || d->to_host;
