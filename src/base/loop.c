@@ -168,6 +168,7 @@ int loop_run(struct loop *l)
 		l->batch_n = 0;
 		fire_timers(l);
 	}
+	l->quit = false;
 	return 0;
 }
 

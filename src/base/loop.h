@@ -39,7 +39,7 @@ void loop_timer_stop(struct loop *l, struct loop_timer *t);
 
 uint64_t clock_ms(void);	/* CLOCK_BOOTTIME */
 
-/* Runs until loop_quit(). Returns 0 or a negative errno of epoll_wait(2). */
+/* Runs until loop_quit(), and can be run again after that. Returns 0 or a negative errno of epoll_wait(2). */
 int loop_run(struct loop *l);
 void loop_quit(struct loop *l);
 

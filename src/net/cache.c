@@ -8,8 +8,8 @@
 #include "net/chance.h"
 
 struct entry {
-	struct entry *bucket;			/* next of the same bucket */
-	struct entry *newer, *older;		/* by use */
+	struct entry *bucket; /* next of the same bucket */
+	struct entry *newer, *older; /* by use */
 	struct dns_answer *answer;
 	uint64_t until_ms;
 	uint16_t type;
@@ -41,7 +41,8 @@ static struct entry **find(struct cache *c, const struct dns_name *name, uint16_
 {
 	struct entry **link = bucket_of(c, name, type);
 
-	while (*link && ((*link)->type != type || (*link)->n != name->n || memcmp((*link)->name, name->b, name->n) != 0))
+	while (*link &&
+	       ((*link)->type != type || (*link)->n != name->n || memcmp((*link)->name, name->b, name->n) != 0))
 		link = &(*link)->bucket;
 	return link;
 }
@@ -92,7 +93,9 @@ void cache_put(struct cache *c, const struct dns_name *name, uint16_t type, stru
 	e = malloc(sizeof(*e) + name->n);
 	if (!e)
 		return;
-	*e = (struct entry){ .type = type, .n = name->n, .until_ms = now_ms + (ttl < max ? ttl : max) * UINT64_C(1000) };
+	*e = (struct entry){ .type = type,
+			     .n = name->n,
+			     .until_ms = now_ms + (ttl < max ? ttl : max) * UINT64_C(1000) };
 	memcpy(e->name, name->b, name->n);
 	e->answer = dns_answer_ref(answer);
 	link = bucket_of(c, name, type);

@@ -9,15 +9,15 @@
 
 #include "net/dns.h"
 
-#define CACHE_ENTRIES 16384u
-#define CACHE_BYTES (8u << 20)
-#define CACHE_TTL_MAX 86400u	/* s */
-#define CACHE_TTL_NONE_MAX 3600u	/* of negative answers; RFC 2308, section 5 recommends one to three hours */
+#define CACHE_ENTRIES      16384u
+#define CACHE_BYTES        (8u << 20)
+#define CACHE_TTL_MAX      86400u /* s */
+#define CACHE_TTL_NONE_MAX 3600u /* of negative answers; RFC 2308, section 5 recommends one to three hours */
 
 struct cache;
 
 int cache_new(struct cache **ret);
-void cache_free(struct cache *c);	/* accepts NULL */
+void cache_free(struct cache *c); /* accepts NULL */
 void cache_clear(struct cache *c);
 
 /* name: lower-case. The answer is counted once more for the cache; one with a TTL of 0 is not kept. */

@@ -7,7 +7,7 @@
 
 int chance(void *ret, size_t n)
 {
-	static uint8_t store[256];	/* getrandom(2): so much comes at once and isn't interrupted */
+	static uint8_t store[256]; /* getrandom(2): so much comes at once and isn't interrupted */
 	static size_t left;
 	uint8_t *out = ret;
 

@@ -6,16 +6,16 @@
 #include <string.h>
 #include <sys/types.h>
 
-#define HOPS_MAX 127		/* more pointers than a name can have labels lead nowhere */
-#define POINTER 0xc000u
+#define HOPS_MAX  127 /* more pointers than a name can have labels lead nowhere */
+#define POINTER   0xc000u
 #define RDATA_MAX 65535u
-#define TTL_MAX 0x7fffffffu	/* RFC 2181, section 8: above it means 0 */
+#define TTL_MAX   0x7fffffffu /* RFC 2181, section 8: above it means 0 */
 
 struct rr {
 	struct dns_name owner;
 	uint16_t type, klass;
 	uint32_t ttl;
-	size_t rdata, len;	/* where it is in the message */
+	size_t rdata, len; /* where it is in the message */
 };
 
 static uint16_t get16(const uint8_t *p)
@@ -262,20 +262,14 @@ static bool rdata_shape(uint16_t type, size_t *ret_before, int *ret_names, size_
 	switch (type) {
 	case DNS_NS:
 	case DNS_CNAME:
-	case DNS_PTR:
-		return true;
-	case DNS_MX:
-		*ret_before = 2;
-		return true;
-	case DNS_SRV:
-		*ret_before = 6;
-		return true;
+	case DNS_PTR: return true;
+	case DNS_MX: *ret_before = 2; return true;
+	case DNS_SRV: *ret_before = 6; return true;
 	case DNS_SOA:
 		*ret_names = 2;
 		*ret_after = 20;
 		return true;
-	default:
-		return false;
+	default: return false;
 	}
 }
 
@@ -407,8 +401,8 @@ int dns_reply_match(const void *data, size_t n, uint16_t id, const struct dns_na
 
 /* One record of the answer section, so that its owner is read once however long the chain is. */
 struct seen {
-	uint32_t owner_sum;	/* quick no */
-	uint32_t at;		/* in the message */
+	uint32_t owner_sum; /* quick no */
+	uint32_t at; /* in the message */
 	uint16_t type;
 };
 
@@ -417,7 +411,7 @@ struct reading {
 	size_t n;
 	struct seen *seen;
 	unsigned nseen;
-	size_t after;		/* where the authority section begins */
+	size_t after; /* where the authority section begins */
 	struct dns_answer *answer;
 	size_t room;
 	uint8_t plain[RDATA_MAX];
@@ -705,7 +699,7 @@ struct dns_answer *dns_answer_ptr(const struct dns_name *target, uint32_t ttl)
 
 struct writing {
 	uint8_t *buf;
-	size_t at, room;	/* room: what the OPT record at the end needs is already taken off */
+	size_t at, room; /* room: what the OPT record at the end needs is already taken off */
 };
 
 static bool rr_write(struct writing *w, const uint8_t *owner, size_t owner_len, uint16_t type, uint32_t ttl,
@@ -786,7 +780,7 @@ static void opt_write(struct writing *w, const struct dns_reply *r, uint16_t siz
 	if (r->ede == 0)
 		return;
 	set16(p + 9, (unsigned)(6 + text_len));
-	set16(p + 11, 15);	/* RFC 8914, section 2 */
+	set16(p + 11, 15); /* RFC 8914, section 2 */
 	set16(p + 13, (unsigned)(2 + text_len));
 	set16(p + 15, r->ede);
 	memcpy(p + 17, r->ede_text, text_len);

@@ -17,33 +17,50 @@
 
 #include "net/addr.h"
 
-#define DNS_HEAD 12
-#define DNS_NAME_MAX 255	/* of a name on the wire, RFC 1035 3.1 */
-#define DNS_TEXT_MAX 254	/* of a name as text, with terminator, without final dot */
-#define DNS_CHAIN_MAX 16	/* CNAMEs that are followed from one question */
-#define DNS_KEEP_MAX 256	/* records of the wanted type that are kept of one answer; the rest is cut off */
+#define DNS_HEAD      12
+#define DNS_NAME_MAX  255 /* of a name on the wire, RFC 1035 3.1 */
+#define DNS_TEXT_MAX  254 /* of a name as text, with terminator, without final dot */
+#define DNS_CHAIN_MAX 16 /* CNAMEs that are followed from one question */
+#define DNS_KEEP_MAX  256 /* records of the wanted type that are kept of one answer; the rest is cut off */
 
 enum {
-	DNS_A = 1, DNS_NS = 2, DNS_CNAME = 5, DNS_SOA = 6, DNS_PTR = 12, DNS_MX = 15, DNS_TXT = 16, DNS_AAAA = 28,
-	DNS_SRV = 33, DNS_OPT = 41, DNS_SVCB = 64, DNS_HTTPS = 65, DNS_ANY = 255, DNS_CAA = 257,
+	DNS_A = 1,
+	DNS_NS = 2,
+	DNS_CNAME = 5,
+	DNS_SOA = 6,
+	DNS_PTR = 12,
+	DNS_MX = 15,
+	DNS_TXT = 16,
+	DNS_AAAA = 28,
+	DNS_SRV = 33,
+	DNS_OPT = 41,
+	DNS_SVCB = 64,
+	DNS_HTTPS = 65,
+	DNS_ANY = 255,
+	DNS_CAA = 257,
 };
 #define DNS_CLASS_IN 1
 
 enum {
-	DNS_NOERROR = 0, DNS_FORMERR = 1, DNS_SERVFAIL = 2, DNS_NXDOMAIN = 3, DNS_NOTIMP = 4, DNS_REFUSED = 5,
+	DNS_NOERROR = 0,
+	DNS_FORMERR = 1,
+	DNS_SERVFAIL = 2,
+	DNS_NXDOMAIN = 3,
+	DNS_NOTIMP = 4,
+	DNS_REFUSED = 5,
 	DNS_BADVERS = 16,
 };
 
-#define DNS_QR 0x8000u
+#define DNS_QR     0x8000u
 #define DNS_OPCODE 0x7800u
-#define DNS_TC 0x0200u
-#define DNS_RD 0x0100u
-#define DNS_RA 0x0080u
-#define DNS_RCODE 0x000fu
+#define DNS_TC     0x0200u
+#define DNS_RD     0x0100u
+#define DNS_RA     0x0080u
+#define DNS_RCODE  0x000fu
 
 /* Extended errors, RFC 8914 section 4. 0 ("other") stands for none here. */
-#define DNS_EDE_BLOCKED 15	/* by a policy of the server's owner */
-#define DNS_EDE_NETWORK 23
+#define DNS_EDE_BLOCKED  15 /* by a policy of the server's owner */
+#define DNS_EDE_NETWORK  23
 #define DNS_EDE_TEXT_MAX 120
 
 /* As on the wire, not compressed, with the root's empty label. n == 0: no name. */
@@ -57,14 +74,14 @@ struct dns_name {
  * name that they end. -EBADMSG.
  */
 int dns_name_read(const uint8_t *msg, size_t n, size_t *at, struct dns_name *ret);
-bool dns_name_same(const struct dns_name *a, const struct dns_name *b);	/* case doesn't matter, RFC 4343 */
+bool dns_name_same(const struct dns_name *a, const struct dns_name *b); /* case doesn't matter, RFC 4343 */
 void dns_name_lower(struct dns_name *name);
 /*
  * As text, lower-case, when each label is made of letters, digits, '_' and '-'; else -EINVAL, for the root too.
  * Other bytes are legal in DNS, but not in the name of anything that one connects to.
  */
 int dns_name_text(const struct dns_name *name, char ret[DNS_TEXT_MAX]);
-int dns_name_of_text(const char *text, struct dns_name *ret);	/* the same characters; -EINVAL */
+int dns_name_of_text(const char *text, struct dns_name *ret); /* the same characters; -EINVAL */
 /* The address that a whole reverse name stands for (in-addr.arpa, ip6.arpa). -EINVAL when it is none. */
 int dns_name_reverse(const struct dns_name *name, struct ip *ret);
 
@@ -73,9 +90,9 @@ int dns_name_reverse(const struct dns_name *name, struct ip *ret);
 struct dns_query {
 	uint16_t id, flags;
 	uint16_t type, klass;
-	uint16_t udp_size;	/* of its EDNS, at least 512; 512 without */
+	uint16_t udp_size; /* of its EDNS, at least 512; 512 without */
 	bool edns;
-	struct dns_name name;	/* the client's case; n == 0 when the question could not be read */
+	struct dns_name name; /* the client's case; n == 0 when the question could not be read */
 };
 
 /*
@@ -100,13 +117,13 @@ size_t dns_question_write(uint8_t ret[DNS_QUESTION_MAX], uint16_t id, const stru
  */
 struct dns_answer {
 	unsigned refs;
-	uint16_t type;		/* of the question */
-	uint8_t rcode;		/* DNS_NOERROR or DNS_NXDOMAIN */
-	uint32_t ttl;		/* seconds; of a negative answer by its SOA (RFC 2308); 0: not to be kept */
-	unsigned count;		/* records, CNAMEs included */
-	size_t len;		/* of `data` */
-	size_t soa;		/* where the SOA of a negative answer is in data (owner, then rdata); len when none */
-	uint8_t data[];		/* count times: type and length (16 bits each), rdata; then perhaps owner and rdata of SOA */
+	uint16_t type; /* of the question */
+	uint8_t rcode; /* DNS_NOERROR or DNS_NXDOMAIN */
+	uint32_t ttl; /* seconds; of a negative answer by its SOA (RFC 2308); 0: not to be kept */
+	unsigned count; /* records, CNAMEs included */
+	size_t len; /* of `data` */
+	size_t soa; /* where the SOA of a negative answer is in data (owner, then rdata); len when none */
+	uint8_t data[]; /* count times: type and length (16 bits each), rdata; then perhaps owner and rdata of SOA */
 };
 
 /*
@@ -122,11 +139,11 @@ int dns_reply_match(const void *msg, size_t n, uint16_t id, const struct dns_nam
  */
 int dns_answer_read(const void *msg, size_t n, const struct dns_name *name, uint16_t type, struct dns_answer **ret);
 struct dns_answer *dns_answer_ref(struct dns_answer *a);
-void dns_answer_unref(struct dns_answer *a);	/* accepts NULL */
+void dns_answer_unref(struct dns_answer *a); /* accepts NULL */
 /* Record number i in turn: *at begins with 0. false after the last. rdata points into the answer. */
 bool dns_answer_each(const struct dns_answer *a, size_t *at, uint16_t *ret_type, const uint8_t **ret_rdata,
 		     size_t *ret_len);
-struct ip dns_addr(uint16_t type, const uint8_t *rdata);	/* of an A or AAAA record */
+struct ip dns_addr(uint16_t type, const uint8_t *rdata); /* of an A or AAAA record */
 /* One that was not read: an A or AAAA record for each address of the type's family; or a PTR record. NULL: no memory. */
 struct dns_answer *dns_answer_addrs(uint16_t type, const struct ip *addrs, size_t n, uint32_t ttl);
 struct dns_answer *dns_answer_ptr(const struct dns_name *target, uint32_t ttl);
@@ -135,12 +152,12 @@ struct dns_answer *dns_answer_ptr(const struct dns_name *target, uint32_t ttl);
 
 struct dns_reply {
 	uint16_t rcode;
-	const struct dns_answer *answer;	/* or NULL: no records */
-	uint32_t ttl;				/* for all records */
+	const struct dns_answer *answer; /* or NULL: no records */
+	uint32_t ttl; /* for all records */
 	/* Which address records go out; NULL: all. Asked once for each A and AAAA record. */
 	bool (*keep)(void *arg, const struct ip *addr);
 	void *arg;
-	unsigned ede;				/* 0: none. Only sent when the query had EDNS */
+	unsigned ede; /* 0: none. Only sent when the query had EDNS */
 	const char *ede_text;
 };
 

@@ -22,15 +22,15 @@
 #include "net/told.h"
 #include "net/upstream.h"
 
-#define LOCAL_TTL 60u
-#define TOLD_MIN_S 60u
-#define TOLD_MAX_S 86400u
-#define TOLD_GRACE_S 600u
-#define LOOKUP_ADDRS 64u
-#define EVENTS_PER_ANSWER 4u	/* removed addresses of one answer that become events */
-#define BUCKETS 1024u
-#define FAILED_MS 1000u		/* RFC 9520: what failed isn't asked again at once */
-#define FAILED_MAX 256u
+#define LOCAL_TTL         60u
+#define TOLD_MIN_S        60u
+#define TOLD_MAX_S        86400u
+#define TOLD_GRACE_S      600u
+#define LOOKUP_ADDRS      64u
+#define EVENTS_PER_ANSWER 4u /* removed addresses of one answer that become events */
+#define BUCKETS           1024u
+#define FAILED_MS         1000u /* RFC 9520: what failed isn't asked again at once */
+#define FAILED_MAX        256u
 
 struct list {
 	struct list *next, *prev;
@@ -39,22 +39,22 @@ struct list {
 /* For `net why`: two waiters, one for each family. */
 struct finding {
 	void (*done)(void *arg, const struct ip *addrs, size_t n);
-	unsigned open;		/* waiters without an answer */
+	unsigned open; /* waiters without an answer */
 	size_t n;
 	struct ip addrs[LOOKUP_ADDRS];
 };
 
 struct waiter {
-	struct list of_box, of_cause;	/* while it waits. of_cause: of its question, or held */
+	struct list of_box, of_cause; /* while it waits. of_cause: of its question, or held */
 	struct names_box *box;
-	struct question *question;	/* NULL: held */
+	struct question *question; /* NULL: held */
 	uintptr_t token;
 	struct dns_query query;
 	char name[DNS_TEXT_MAX];
 	size_t room;
 	void (*answer)(void *arg, const void *msg, size_t n);
 	void *arg;
-	struct finding *finding;	/* instead of answer() */
+	struct finding *finding; /* instead of answer() */
 };
 
 struct question {
@@ -72,8 +72,9 @@ struct names_box {
 	void *box;
 	struct told *told;
 	struct list waiters;
-	unsigned under_way;		/* queries; those of names_lookup() not counted */
-	uint64_t budget_ms;		/* when it will have used up no more than its rate */
+	struct upstream_turn turn;
+	unsigned under_way; /* queries; those of names_lookup() not counted */
+	uint64_t budget_ms; /* when it will have used up no more than its rate */
 };
 
 /* Questions that failed a moment ago, by their hash: one that is taken for another fails for a second. */
@@ -126,7 +127,7 @@ static bool list_empty(const struct list *l)
 	return l->next == l;
 }
 
-#define LIST_ITEM(l, type, member) ((type *)((char *)(l)-offsetof(type, member)))
+#define LIST_ITEM(l, type, member) ((type *)(void *)((char *)(l)-offsetof(type, member)))
 
 /* ---- waiters */
 
@@ -386,8 +387,9 @@ static void question_done(void *arg, int r, struct dns_answer *answer, const cha
 	free(q);
 }
 
-static struct question *question_new(struct names *n, const struct dns_name *name, uint16_t type)
+static struct question *question_new(struct names_box *b, const struct dns_name *name, uint16_t type)
 {
+	struct names *n = b->n;
 	struct question *q = calloc(1, sizeof(*q)), **link;
 
 	if (!q)
@@ -396,7 +398,7 @@ static struct question *question_new(struct names *n, const struct dns_name *nam
 	q->name = *name;
 	q->type = type;
 	list_init(&q->waiters);
-	if (upstream_begin(n->upstream, name, type, question_done, q, &q->ask) < 0) {
+	if (upstream_begin(n->upstream, &b->turn, name, type, question_done, q, &q->ask) < 0) {
 		free(q);
 		return NULL;
 	}
@@ -431,10 +433,8 @@ static bool is_forwarded(uint16_t type)
 	case DNS_CAA:
 	case DNS_PTR:
 	case DNS_NS:
-	case DNS_SOA:
-		return true;
-	default:
-		return false;
+	case DNS_SOA: return true;
+	default: return false;
 	}
 }
 
@@ -471,7 +471,7 @@ static void proceed(struct waiter *w)
 	}
 	q = *question_find(n, &name, type);
 	if (!q)
-		q = question_new(n, &name, type);
+		q = question_new(w->box, &name, type);
 	if (!q) {
 		give_code(w, DNS_SERVFAIL, 0, NULL);
 		return;
@@ -546,10 +546,11 @@ static void reverse(struct waiter *w)
 }
 
 /* No name server outside knows these (RFC 6761, 7686, 9476, 9462), or they would tell a program to pass the resolver by. */
-static const char *const never[] = { "onion", "invalid", "alt", "cubby.internal", "resolver.arpa", "use-application-dns.net" };
+static const char *const never[] = { "onion",          "invalid",       "alt",
+				     "cubby.internal", "resolver.arpa", "use-application-dns.net" };
 /* Names of the network that the host is in (RFC 6762 appendix G, RFC 8375, ICANN's list of what is never delegated). */
 static const char *const nearby[] = { "local", "internal", "home.arpa",   "lan",      "home",
-				      "corp",  "mail",	   "localdomain", "intranet", "private" };
+				      "corp",  "mail",     "localdomain", "intranet", "private" };
 
 static bool in_zones(const char *name, const char *const *zones, size_t n)
 {
@@ -696,7 +697,8 @@ void names_query(struct names_box *b, const void *query, size_t n, size_t room,
 	}
 }
 
-void names_lookup(struct names_box *b, const char *name, void (*done)(void *arg, const struct ip *addrs, size_t n), void *arg)
+void names_lookup(struct names_box *b, const char *name, void (*done)(void *arg, const struct ip *addrs, size_t n),
+		  void *arg)
 {
 	struct finding *f = calloc(1, sizeof(*f));
 	struct waiter *w[2] = { calloc(1, sizeof(*w[0])), calloc(1, sizeof(*w[1])) };
@@ -764,9 +766,14 @@ struct names_box *names_box_new(struct names *n, void *box)
 
 void names_box_free(struct names_box *b)
 {
+	struct question *q;
+
 	if (!b)
 		return;
 	drop_waiters(b, true, NULL);
+	/* What it asked first, others still want to know. */
+	while ((q = upstream_turn_first(&b->turn)))
+		upstream_move(q->ask, &LIST_ITEM(q->waiters.next, struct waiter, of_cause)->box->turn);
 	list_del(&b->of_names);
 	told_free(b->told);
 	free(b);

@@ -34,19 +34,19 @@
 #include "net/policy.h"
 
 struct names;
-struct names_box;	/* what one box has been told; lives as long as the box in the gateway */
+struct names_box; /* what one box has been told; lives as long as the box in the gateway */
 
-#define NAMES_MSG_MAX 65535u
-#define NAMES_UDP_MAX 4096u	/* longest answer over UDP, if the client's EDNS says that it takes so much; else 512 */
-#define NAMES_PER_ADDR 16u	/* names remembered for one address of one box */
-#define NAMES_UNDER_WAY 64u	/* queries of one box that wait; the rest gets SERVFAIL */
-#define NAMES_RATE 50u		/* new questions (not in the cache) a second that one box may bring to the name servers ... */
-#define NAMES_BURST 300u	/* ... after so many at once; the rest gets SERVFAIL, and an event says so */
+#define NAMES_MSG_MAX   65535u
+#define NAMES_UDP_MAX   4096u /* longest answer over UDP, if the client's EDNS says that it takes so much; else 512 */
+#define NAMES_PER_ADDR  16u /* names remembered for one address of one box */
+#define NAMES_UNDER_WAY 64u /* queries of one box that wait; the rest gets SERVFAIL */
+#define NAMES_RATE      50u /* new questions (not in the cache) a second that one box may bring to the name servers ... */
+#define NAMES_BURST     300u /* ... after so many at once; the rest gets SERVFAIL, and an event says so */
 
 enum names_event {
-	NAMES_REFUSED,		/* by the policy */
-	NAMES_FORBIDDEN,	/* the name leads to a forbidden address: removed from the answer */
-	NAMES_FAILED,		/* no upstream answered */
+	NAMES_REFUSED, /* by the policy */
+	NAMES_FORBIDDEN, /* the name leads to a forbidden address: removed from the answer */
+	NAMES_FAILED, /* no upstream answered */
 };
 
 struct names_calls {
@@ -78,8 +78,8 @@ void names_free(struct names *n);
  */
 void names_upstreams(struct names *n, const char *resolv_conf, bool have6);
 
-struct names_box *names_box_new(struct names *n, void *box);	/* NULL: no memory */
-void names_box_free(struct names_box *b);	/* forgets held and running queries too */
+struct names_box *names_box_new(struct names *n, void *box); /* NULL: no memory */
+void names_box_free(struct names_box *b); /* forgets held and running queries too */
 /* The policy changed: what was given out under the old one stays known, judged by the new one at connect. */
 
 /*
@@ -104,6 +104,7 @@ size_t names_of(const struct names_box *b, const struct ip *addr, const char **r
  * refuses the name, and also those addresses that the box wouldn't get to see: judge them. A name that a person
  * would be asked about is resolved without asking. names_forget() and names_box_free() end it; done() isn't called then.
  */
-void names_lookup(struct names_box *b, const char *name, void (*done)(void *arg, const struct ip *addrs, size_t n), void *arg);
+void names_lookup(struct names_box *b, const char *name, void (*done)(void *arg, const struct ip *addrs, size_t n),
+		  void *arg);
 
 #endif

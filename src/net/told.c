@@ -10,8 +10,8 @@
 #define BUCKETS 512u
 
 struct pair {
-	struct pair *bucket;		/* next of the same bucket, told earlier */
-	struct pair *newer, *older;	/* all of the box */
+	struct pair *bucket; /* next of the same bucket, told earlier */
+	struct pair *newer, *older; /* all of the box */
 	uint64_t until_ms;
 	struct ip addr;
 	char name[];

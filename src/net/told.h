@@ -9,13 +9,13 @@
 
 #include "net/dns.h"
 
-#define TOLD_MAX 4096u		/* pairs of a name and an address */
-#define TOLD_PER_ADDR 16u	/* names of one address */
+#define TOLD_MAX      4096u /* pairs of a name and an address */
+#define TOLD_PER_ADDR 16u /* names of one address */
 
 struct told;
 
 int told_new(struct told **ret);
-void told_free(struct told *t);		/* accepts NULL */
+void told_free(struct told *t); /* accepts NULL */
 /* 0 or -ENOMEM. Known already: it is the newest again, and the longer time counts. */
 int told_add(struct told *t, const struct ip *addr, const char *name, uint64_t now_ms, uint64_t until_ms);
 /* Newest first, at most `max`. The strings live until the next told_add(). */

@@ -13,14 +13,15 @@
 #include "base/fd.h"
 #include "net/chance.h"
 
-#define EDNS_SIZE 1232		/* the way of every path without fragments (DNS flag day 2020) */
-#define TIMEOUT_S 5		/* resolv.conf(5): RES_TIMEOUT, RES_DFLRETRY and their limits */
+#define EDNS_SIZE     1232 /* the way of every path without fragments (DNS flag day 2020) */
+#define TIMEOUT_S     5 /* resolv.conf(5): RES_TIMEOUT, RES_DFLRETRY and their limits */
 #define TIMEOUT_S_MAX 30
-#define ATTEMPTS 2
-#define ATTEMPTS_MAX 5
-#define STARVED_MS 100		/* no descriptor is free: wait for one, so often */
-#define STARVED_MAX 50
-#define UDP_BATCH 16		/* datagrams of one socket before others have their turn */
+#define ATTEMPTS      2
+#define ATTEMPTS_MAX  5
+#define STARVED_MS    100 /* no descriptor is free: wait for one, so often */
+#define STARVED_MAX   50
+#define TICK_MS       20 /* while questions wait: who has been taking a place for too long? */
+#define UDP_BATCH     16 /* datagrams of one socket before others have their turn */
 
 struct server {
 	struct sockaddr_storage ss;
@@ -42,35 +43,38 @@ struct upstream_ask {
 	struct upstream *u;
 	upstream_done done;
 	void *arg;
-	uint64_t at_ms;				/* when the next step is due */
-	struct upstream_ask *next, *prev;	/* by at_ms */
-	struct upstream_ask *later;		/* in the queue */
+	uint64_t at_ms; /* when the next step is due */
+	struct upstream_ask *next, *prev; /* by at_ms */
+	struct upstream_turn *turn; /* QUEUED: where, */
+	struct upstream_ask *later, *sooner; /* and its neighbours there */
 
-	struct dns_name name;			/* lower-case */
+	struct dns_name name; /* lower-case */
 	uint16_t type;
 	enum state state;
-	struct server server[UPSTREAM_SERVERS];	/* in the order in which they are asked */
+	struct server server[UPSTREAM_SERVERS]; /* in the order in which they are asked */
 	unsigned count, tries, try_max;
-	bool plain;				/* this server doesn't like EDNS */
+	bool plain; /* this server doesn't like EDNS */
+	bool fresh; /* sent over UDP a moment ago */
+	uint64_t sent_ms; /* when this try began */
 	int fd;
 	struct loop_io io;
-	struct dns_name sent;			/* in the case of this try */
+	struct dns_name sent; /* in the case of this try */
 	uint16_t id;
 	unsigned strangers, starved;
-	uint8_t *tcp;				/* 2 bytes of length, then the message */
+	uint8_t *tcp; /* 2 bytes of length, then the message */
 	size_t tcp_n, tcp_len;
-	char why[176];				/* of the last failure */
+	char why[176]; /* of the last failure */
 };
 
 struct upstream {
 	struct loop *loop;
 	struct conf conf;
-	uint64_t suspect_ms[UPSTREAM_SERVERS];	/* until when; of conf.server */
-	unsigned turn;				/* rotate */
-	struct upstream_ask *first, *last;	/* those with a deadline, soonest first */
-	struct upstream_ask *queue, **queue_end;
-	unsigned running;
-	struct loop_timer timer;
+	uint64_t suspect_ms[UPSTREAM_SERVERS]; /* until when; of conf.server */
+	unsigned turn; /* rotate */
+	struct upstream_ask *first, *last; /* those that were begun, by their deadline, soonest first */
+	struct upstream_turn *turns; /* those with waiting questions, in a circle; whose turn it is */
+	unsigned running, fresh;
+	struct loop_timer timer, tick;
 	uint8_t buf[65536];
 };
 
@@ -296,8 +300,15 @@ static void deadline_set(struct upstream_ask *a, uint64_t in_ms)
 
 static void advance(struct upstream_ask *a);
 
+static void not_fresh(struct upstream_ask *a)
+{
+	a->u->fresh -= a->fresh;
+	a->fresh = false;
+}
+
 static void socket_end(struct upstream_ask *a)
 {
+	not_fresh(a);
 	loop_del(a->u->loop, &a->io);
 	fd_close(&a->fd);
 	free(a->tcp);
@@ -323,25 +334,67 @@ static void try_failed(struct upstream_ask *a, const char *what, bool bad)
 	advance(a);
 }
 
+/* ---- those that wait */
+
+static void queue_put(struct upstream_ask *a, struct upstream_turn *t)
+{
+	struct upstream *u = a->u;
+
+	a->turn = t;
+	a->later = NULL;
+	a->sooner = t->last;
+	*(t->last ? &t->last->later : &t->first) = a;
+	t->last = a;
+	if (a->sooner)
+		return;
+	if (!u->turns) {
+		u->turns = t->next = t->prev = t;
+	} else {
+		t->next = u->turns;
+		t->prev = u->turns->prev;
+		t->prev->next = t->next->prev = t;
+	}
+}
+
+static void queue_take(struct upstream_ask *a)
+{
+	struct upstream_turn *t = a->turn;
+	struct upstream *u = a->u;
+
+	*(a->sooner ? &a->sooner->later : &t->first) = a->later;
+	*(a->later ? &a->later->sooner : &t->last) = a->sooner;
+	a->turn = NULL;
+	a->later = a->sooner = NULL;
+	if (t->first)
+		return;
+	if (u->turns == t)
+		u->turns = t->next == t ? NULL : t->next;
+	t->next->prev = t->prev;
+	t->prev->next = t->next;
+	t->next = t->prev = NULL;
+}
+
+void *upstream_turn_first(const struct upstream_turn *t)
+{
+	return t->first ? t->first->arg : NULL;
+}
+
+void upstream_move(struct upstream_ask *a, struct upstream_turn *to)
+{
+	if (a->state != QUEUED)
+		return;
+	queue_take(a);
+	queue_put(a, to);
+}
+
 static void queue_next(struct upstream *u);
 
 static void release(struct upstream_ask *a)
 {
-	struct upstream *u = a->u;
-
-	if (a->state == QUEUED) {
-		struct upstream_ask **link = &u->queue;
-
-		while (*link && *link != a)
-			link = &(*link)->later;
-		if (*link) {
-			*link = a->later;
-			if (!a->later)
-				u->queue_end = link;
-		}
-	} else {
-		u->running--;
-	}
+	if (a->state == QUEUED)
+		queue_take(a);
+	else
+		a->u->running--;
 	socket_end(a);
 	deadline_clear(a);
 }
@@ -373,8 +426,11 @@ static void answered(struct upstream_ask *a, const uint8_t *msg, size_t n, unsig
 			dns_answer_unref(answer);
 			return;
 		}
-		try_failed(a, r == -ELOOP ? "its aliases lead nowhere" : r == -ENOMEM ? "out of memory" :
-			   "an answer that can't be read", false);
+		try_failed(a,
+			   r == -ELOOP    ? "its aliases lead nowhere"
+			   : r == -ENOMEM ? "out of memory"
+					  : "an answer that can't be read",
+			   false);
 		return;
 	}
 	/* Before EDNS (RFC 6891, section 7): once more without. */
@@ -384,8 +440,11 @@ static void answered(struct upstream_ask *a, const uint8_t *msg, size_t n, unsig
 		advance(a);
 		return;
 	}
-	(void)snprintf(what, sizeof(what), rcode == DNS_SERVFAIL ? "the server failed (SERVFAIL)" :
-		       rcode == DNS_REFUSED ? "the server refused (REFUSED)" : "the server answered with error %u", rcode);
+	(void)snprintf(what, sizeof(what),
+		       rcode == DNS_SERVFAIL  ? "the server failed (SERVFAIL)"
+		       : rcode == DNS_REFUSED ? "the server refused (REFUSED)"
+					      : "the server answered with error %u",
+		       rcode);
 	try_failed(a, what, false);
 }
 
@@ -444,8 +503,8 @@ static void udp_ready(void *arg, uint32_t events)
 			return;
 		}
 		/* FORMERR may come without the question. The id and the port have to do. */
-		if (r == -EBADMSG && n == DNS_HEAD && !a->plain && u->buf[0] == a->id >> 8 && u->buf[1] == (a->id & 0xff) &&
-		    u->buf[2] & 0x80 && (u->buf[3] & DNS_RCODE) == DNS_FORMERR) {
+		if (r == -EBADMSG && n == DNS_HEAD && !a->plain && u->buf[0] == a->id >> 8 &&
+		    u->buf[1] == (a->id & 0xff) && u->buf[2] & 0x80 && (u->buf[3] & DNS_RCODE) == DNS_FORMERR) {
 			answered(a, u->buf, (size_t)n, DNS_FORMERR);
 			return;
 		}
@@ -490,6 +549,9 @@ static int udp_begin(struct upstream_ask *a)
 	if (r < 0)
 		return r;
 	a->state = UDP;
+	a->sent_ms = clock_ms();
+	a->fresh = true;
+	a->u->fresh++;
 	a->strangers = 0;
 	deadline_set(a, a->u->conf.timeout_ms);
 	return 0;
@@ -593,6 +655,7 @@ static void tcp_begin(struct upstream_ask *a)
 		return;
 	}
 	a->state = TCP_CONNECT;
+	a->sent_ms = clock_ms();
 	deadline_set(a, a->u->conf.timeout_ms);
 }
 
@@ -607,9 +670,7 @@ static void timer_fired(void *arg)
 		struct upstream_ask *a = u->first;
 
 		deadline_clear(a);
-		if (a->state == QUEUED)
-			(void)snprintf(a->why, sizeof(a->why), "too many questions wait for an answer");
-		if (a->state == QUEUED || a->state == ENDED)
+		if (a->state == ENDED)
 			finish(a, -ETIMEDOUT, NULL);
 		else if (a->state == STARVED)
 			advance(a);
@@ -651,21 +712,71 @@ static void start(struct upstream_ask *a)
 	advance(a);
 }
 
-static void queue_next(struct upstream *u)
+/* What was sent a while ago: the server has taken it; and when others wait, it has had its time. */
+static void make_place(struct upstream *u, uint64_t now)
 {
-	while (u->queue && u->running < UPSTREAM_RUNNING) {
-		struct upstream_ask *a = u->queue;
+	bool full = u->running >= UPSTREAM_RUNNING;
+	struct upstream_ask *next;
 
-		u->queue = a->later;
-		if (!u->queue)
-			u->queue_end = &u->queue;
-		a->later = NULL;
-		start(a);
+	for (struct upstream_ask *a = u->first; a; a = next) {
+		next = a->next;
+		if (a->state == STARVED || a->state == ENDED)
+			continue;
+		if (now - a->sent_ms >= UPSTREAM_FRESH_MS)
+			not_fresh(a);
+		if (!full || now - a->sent_ms < UPSTREAM_OLD_MS)
+			continue;
+		(void)snprintf(a->why, sizeof(a->why), "%s: no answer yet, and others wait", server_now(a)->text);
+		socket_end(a);
+		a->state = ENDED;
+		deadline_set(a, 0);
 	}
 }
 
-int upstream_begin(struct upstream *u, const struct dns_name *name, uint16_t type, upstream_done done, void *arg,
-		   struct upstream_ask **ret)
+static void end_of_patience(struct upstream *u, uint64_t now)
+{
+	for (bool again = true; again;) {
+		struct upstream_turn *t = u->turns;
+
+		again = false;
+		do {
+			if (!t || t->first->at_ms > now)
+				continue;
+			(void)snprintf(t->first->why, sizeof(t->first->why), "too many questions wait for an answer");
+			finish(t->first, -ETIMEDOUT, NULL);
+			/* The circle may be another one now. */
+			again = true;
+			break;
+		} while (t && (t = t->next) != u->turns);
+	}
+}
+
+static void ticked(void *arg)
+{
+	struct upstream *u = arg;
+	uint64_t now = clock_ms();
+
+	make_place(u, now);
+	end_of_patience(u, now);
+	queue_next(u);
+}
+
+static void queue_next(struct upstream *u)
+{
+	while (u->turns && u->running < UPSTREAM_RUNNING && u->fresh < UPSTREAM_FRESH) {
+		struct upstream_turn *t = u->turns;
+		struct upstream_ask *a = t->first;
+
+		u->turns = t->next;
+		queue_take(a);
+		start(a);
+	}
+	if (u->turns && !u->tick.link)
+		loop_timer_set(u->loop, &u->tick, TICK_MS, ticked, u);
+}
+
+int upstream_begin(struct upstream *u, struct upstream_turn *turn, const struct dns_name *name, uint16_t type,
+		   upstream_done done, void *arg, struct upstream_ask **ret)
 {
 	struct upstream_ask *a = calloc(1, sizeof(*a));
 
@@ -680,14 +791,10 @@ int upstream_begin(struct upstream *u, const struct dns_name *name, uint16_t typ
 	a->fd = FD_NONE;
 	choose_servers(a);
 	*ret = a;
-	if (u->running < UPSTREAM_RUNNING) {
-		start(a);
-		return 0;
-	}
 	a->state = QUEUED;
-	*u->queue_end = a;
-	u->queue_end = &a->later;
-	deadline_set(a, UPSTREAM_QUEUE_MS);
+	a->at_ms = clock_ms() + UPSTREAM_QUEUE_MS;
+	queue_put(a, turn);
+	queue_next(u);
 	return 0;
 }
 
@@ -707,7 +814,6 @@ int upstream_new(struct loop *loop, struct upstream **ret)
 	if (!u)
 		return -ENOMEM;
 	u->loop = loop;
-	u->queue_end = &u->queue;
 	upstream_conf(u, "");
 	*ret = u;
 	return 0;
@@ -718,5 +824,6 @@ void upstream_free(struct upstream *u)
 	if (!u)
 		return;
 	loop_timer_stop(u->loop, &u->timer);
+	loop_timer_stop(u->loop, &u->tick);
 	free(u);
 }
