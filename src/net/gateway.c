@@ -416,6 +416,17 @@ static const struct policy *policy_of(void *box)
 	return ((struct gbox *)box)->policy;
 }
 
+static bool who_is(void *box, const char **ret_name, struct ip *ret_v4, struct ip *ret_v6)
+{
+	struct gbox *b = box;
+
+	*ret_name = b->name;
+	*ret_v4 = b->v4;
+	if (b->has6)
+		*ret_v6 = b->v6;
+	return true;
+}
+
 static void name_event(void *box, enum names_event ev, const char *name, const struct ip *addr, const char *why)
 {
 	struct gbox *b = box;
@@ -457,7 +468,7 @@ static int start(struct gw *g, unsigned files, struct err *e)
 		(void)setsockopt(i ? g->w.tcp6 : g->w.tcp4, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	}
 	g->own_addrs = (struct own_addrs){ .has = own_has, .arg = g->own };
-	g->calls = (struct names_calls){ .policy = policy_of, .own = &g->own_addrs, .event = name_event, .ask = ask_name };
+	g->calls = (struct names_calls){ .policy = policy_of, .own = &g->own_addrs, .event = name_event, .ask = ask_name, .who = who_is };
 	r = names_new(g->loop, &g->calls, &g->names, e);
 	if (r < 0)
 		return r;

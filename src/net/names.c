@@ -500,6 +500,7 @@ static bool who(const struct waiter *w, const char **ret_name, struct ip ret[2])
 {
 	const struct names *n = w->box->n;
 
+	memset(ret, 0, 2 * sizeof(*ret));
 	return n->calls.who && n->calls.who(w->box->box, ret_name, &ret[0], &ret[1]);
 }
 
@@ -569,6 +570,7 @@ static bool local(struct waiter *w)
 	};
 	struct names_box *b = w->box;
 	const struct policy *p = b->n->calls.policy(b->box);
+	static const struct ip none;
 	const char *me;
 	struct ip mine[2];
 
@@ -577,7 +579,7 @@ static bool local(struct waiter *w)
 	} else if (strcmp(w->name, NET_HOST_NAME) == 0) {
 		give_addrs(w, b->n->gateway, 2);
 	} else if (who(w, &me, mine) && strcmp(w->name, me) == 0) {
-		give_addrs(w, mine, 2);
+		give_addrs(w, mine, ip_same(&mine[1], &none) ? 1 : 2);
 	} else if (below(w->name, "in-addr.arpa") || below(w->name, "ip6.arpa")) {
 		reverse(w);
 	} else if (in_zones(w->name, never, sizeof(never) / sizeof(never[0]))) {

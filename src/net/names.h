@@ -61,7 +61,7 @@ struct names_calls {
 	 * too old, whose queries are gone, does no harm.
 	 */
 	bool (*ask)(void *box, const char *name, void *token);
-	/* The box's own name and addresses; false: not known. May be NULL. */
+	/* The box's own name and addresses; false: not known. ret_v6 is left alone when it has none. May be NULL. */
 	bool (*who)(void *box, const char **ret_name, struct ip *ret_v4, struct ip *ret_v6);
 };
 
@@ -73,7 +73,8 @@ int names_new(struct loop *loop, const struct names_calls *calls, struct names *
 void names_free(struct names *n);
 /*
  * Parse the text of resolv.conf(5); replaces the upstreams and forgets what the former ones said. Unknown lines are ignored as glibc does.
- * At most 3 servers; `nameserver` also takes [ADDRESS]:PORT; options timeout:, attempts:, rotate, use-vc and no-aaaa are followed.
+ * At most 3 servers; `nameserver` also takes ADDRESS%INTERFACE and [ADDRESS]:PORT; options timeout:, attempts:, rotate, use-vc
+ * and no-aaaa are followed.
  * have6: the host has a way out over IPv6; else AAAA queries are answered with no records.
  */
 void names_upstreams(struct names *n, const char *resolv_conf, bool have6);

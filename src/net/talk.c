@@ -137,9 +137,12 @@ bool ask_name(void *box, const char *name, void *token)
 	bool allow;
 	struct ask *a;
 
-	/* What was answered a moment ago isn't asked again: a refusal here, and names_asked() at the next turn is not needed. */
-	if (grant_find(b, name, 0, &allow) && !allow)
-		return false;
+	/* What was answered a moment ago isn't asked again. */
+	if (grant_find(b, name, 0, &allow)) {
+		if (allow)
+			names_asked(b->g->names, token, true);
+		return allow;
+	}
 	a = ask_of(b, PROTO_DNS, name, NULL, 0);
 	if (!a || a->ntokens == ASK_HELD_MAX)
 		return false;

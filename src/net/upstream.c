@@ -26,6 +26,7 @@
 struct server {
 	struct sockaddr_storage ss;
 	socklen_t len;
+	char interface[IF_NAMESIZE];	/* "": any */
 	char text[IP_TEXT_MAX + IF_NAMESIZE + 2];
 };
 
@@ -85,6 +86,16 @@ static bool blank(char c)
 	return c == ' ' || c == '\t';
 }
 
+/* As glibc reads it: a number that is none is 0, a large one the limit. */
+static unsigned option_number(const char *s, unsigned max)
+{
+	unsigned v = 0;
+
+	while (*s >= '0' && *s <= '9' && v <= max)
+		v = v * 10 + (unsigned)(*s++ - '0');
+	return v > max ? max : v;
+}
+
 /* ADDRESS, ADDRESS%INTERFACE or [ADDRESS]:PORT. */
 static int server_parse(const char *word, struct server *ret)
 {
@@ -119,26 +130,19 @@ static int server_parse(const char *word, struct server *ret)
 	if (ip_parse(addr, &ip) < 0)
 		return -EINVAL;
 	s.len = ip_sockaddr(&ip, (uint16_t)port, &s.ss);
-	if (scope && s.ss.ss_family == AF_INET6) {
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&s.ss;
-
-		in6->sin6_scope_id = if_nametoindex(scope);
-		if (in6->sin6_scope_id == 0)
-			return -EINVAL;
-	}
+	/*
+	 * The socket is bound to the interface by its name: if_nametoindex(3) needs a system call that the gateway
+	 * has given up, and the index changes when the interface is made anew.
+	 */
+	if (scope && (!*scope || strlen(scope) >= sizeof(s.interface)))
+		return -EINVAL;
+	if (scope && s.ss.ss_family == AF_INET6 && scope[strspn(scope, "0123456789")] == '\0')
+		((struct sockaddr_in6 *)&s.ss)->sin6_scope_id = option_number(scope, INT32_MAX);
+	else if (scope)
+		memcpy(s.interface, scope, strlen(scope));
 	(void)snprintf(s.text, sizeof(s.text), "%s", addr);
 	*ret = s;
 	return 0;
-}
-
-/* As glibc reads it: a number that is none is 0, a large one the limit. */
-static unsigned option_number(const char *s, unsigned max)
-{
-	unsigned v = 0;
-
-	while (*s >= '0' && *s <= '9' && v <= max)
-		v = v * 10 + (unsigned)(*s++ - '0');
-	return v > max ? max : v;
 }
 
 static void option(struct conf *c, const char *word)
@@ -527,6 +531,9 @@ static int socket_begin(struct upstream_ask *a, int type)
 
 	a->fd = socket(s->ss.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (a->fd < 0)
+		return -errno;
+	/* socket(7): open to everybody since Linux 5.7. */
+	if (s->interface[0] && setsockopt(a->fd, SOL_SOCKET, SO_BINDTODEVICE, s->interface, (socklen_t)strlen(s->interface)) < 0)
 		return -errno;
 	/* The kernel chooses the port by chance (net/ipv4/udp.c, udp_lib_get_port()). */
 	if (connect(a->fd, (const struct sockaddr *)&s->ss, s->len) < 0 && errno != EINPROGRESS)

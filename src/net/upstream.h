@@ -41,7 +41,8 @@ int upstream_new(struct loop *loop, struct upstream **ret);
 void upstream_free(struct upstream *u); /* no question may be under way */
 
 /*
- * Read the text of resolv.conf(5): `nameserver` (also [ADDRESS]:PORT), and of `options` timeout:, attempts:, rotate, use-vc and no-aaaa.
+ * Read the text of resolv.conf(5): `nameserver` (also ADDRESS%INTERFACE and [ADDRESS]:PORT), and of `options` timeout:,
+ * attempts:, rotate, use-vc and no-aaaa.
  * Without a server: 127.0.0.1. Questions under way go on with the servers that they began with.
  */
 void upstream_conf(struct upstream *u, const char *resolv_conf);

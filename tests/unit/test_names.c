@@ -971,6 +971,13 @@ static void options_of_resolv_conf_are_followed(void **state)
 	servers_set("options use-vc", true);
 	assert_int_equal(address("good.example"), GOOD);
 	assert_int_equal(w.s.asked_tcp, 1);
+	/* On an interface only; one that isn't there can't be asked. */
+	(void)snprintf(conf, sizeof(conf), "nameserver [127.0.0.1%%lo]:%u\n", w.s.port);
+	names_upstreams(w.names, conf, true);
+	assert_int_equal(address("good.example"), GOOD);
+	(void)snprintf(conf, sizeof(conf), "nameserver [127.0.0.1%%nosuch0]:%u\n", w.s.port);
+	names_upstreams(w.names, conf, true);
+	assert_int_equal(address("good.example"), 0);
 	/* attempts: as often, when there is only one. */
 	w.s.mute = true;
 	w.s.asked = 0;
