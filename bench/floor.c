@@ -225,7 +225,7 @@ static _Noreturn void child(int sock, int listener, const char *scratch, const c
 	must(chdir("new") == 0 && syscall(SYS_pivot_root, ".", ".") == 0 && umount2(".", MNT_DETACH) == 0 && chdir("/") == 0,
 	     "pivot_root");
 	must(sethostname("floor", 5) == 0, "host name");
-	must(seal_box(false, false, &e) == 0 && seal_final(&e) == 0, e.text);
+	must(seal_box(false, false, 0, &e) == 0 && seal_final(&e) == 0, e.text);
 	/* Everybody's first three, the socket, and nothing else. */
 	for (int i = 0; i < 3; i++) {
 		fd = open("/dev/null", O_RDWR);

@@ -195,6 +195,7 @@ static int work_start(const struct work *w, const struct json *m, int *fds, size
 	s->nesting = json_bool(m, "nesting", false);
 	s->throw_away = json_bool(m, "throw_away", false);
 	s->allow_weaker = json_bool(m, "allow_weaker", false);
+	s->weaken = (unsigned)json_int(m, "weaken", 0) & WEAKEN_ALL;
 	read_limits(json_get(m, "limits"), &s->limits);
 	r = read_parts(json_get(m, "parts"), s);
 	if (r < 0)
@@ -678,6 +679,7 @@ int builders_start_box(struct builders *b, enum builder_queue q, const struct bo
 	json_put_bool(&o, "nesting", s->nesting);
 	json_put_bool(&o, "throw_away", s->throw_away);
 	json_put_bool(&o, "allow_weaker", s->allow_weaker);
+	json_put_int(&o, "weaken", s->weaken);
 	json_put_obj(&o, "limits");
 	json_put_int(&o, "memory", (int64_t)s->limits.memory);
 	json_put_int(&o, "swap", (int64_t)s->limits.swap);

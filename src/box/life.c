@@ -407,6 +407,7 @@ static int fill(struct box *b, struct box_spec *s, char **sources, const int *fd
 	s->limits = b->spec.limits;
 	s->nesting = b->spec.nesting;
 	s->allow_weaker = b->spec.allow_weaker;
+	s->weaken = b->spec.weaken;
 	s->throw_away = b->throw_away;
 	r = slot_take(b, e);
 	if (r < 0)

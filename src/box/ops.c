@@ -339,6 +339,22 @@ static void check_views(struct req *q, struct spec *s, struct err *e)
 	}
 }
 
+/* A box without a defence is a drill's: of the daemon's owner, gone with its connection, and soon. */
+static int new_weakened(struct req *q, bool run, struct spec *s, struct err *e)
+{
+	int r = weaken_parse(q->doc.root, &s->weaken, e);
+
+	if (r < 0 || !s->weaken)
+		return r;
+	if (q->uid != 0 && q->uid != geteuid())
+		return err_why(e, WHY_DENIED, -EPERM, "only the daemon's owner can have a box made without a defence");
+	if (!run || s->nviews > 0)
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "only a throw-away box without mounts is made without a defence");
+	if (!s->ttl_ms || s->ttl_ms > WEAKEN_SECONDS * 1000)
+		s->ttl_ms = WEAKEN_SECONDS * 1000;
+	return 0;
+}
+
 static void op_new(struct req *q)
 {
 	struct daemon *d = q->d;
@@ -353,6 +369,8 @@ static void op_new(struct req *q)
 
 	defaults(d, &s);
 	r = spec_parse(m, &s, &e);
+	if (r == 0)
+		r = new_weakened(q, run, &s, &e);
 	if (r == 0 && run && q->conn && q->conn->holds)
 		(void)err_why(&e, WHY_WRONG_STATE, -EBUSY, "this connection has a throw-away box already: use another one");
 	if (r == 0 && e.code == 0)
@@ -383,12 +401,16 @@ static void op_new(struct req *q)
 	/* Who brings a project wants to work in it. */
 	if (!s.workdir && s.nviews > 0)
 		s.workdir = strdup(s.views[0].at);
-	if (run) {
+	/* With a time of its own it isn't one of many. */
+	if (run && !s.weaken && !json_get(m, "ttl_ms")) {
 		b = pool_take(d, &s);
 		pool_wanted(d, &s);
 		if (b) {
 			spec_done(&b->spec);
 			b->spec = s;
+			if (s.ttl_ms)
+				b->expires = now_s() + (int64_t)((s.ttl_ms + 999) / 1000);
+			box_timers(b);
 			hand_over(q, b);
 			return;
 		}
@@ -751,6 +773,10 @@ static void op_set(struct req *q)
 		fail(q, WHY_BAD_REQUEST, -EINVAL, "a duration has to be a number that is not negative and not too large");
 		return;
 	}
+	if (b->spec.weaken) {
+		fail(q, WHY_DENIED, -EPERM, "box '%s' was made for a drill, and has its time", b->name);
+		return;
+	}
 	if (ttl >= 0) {
 		b->spec.ttl_ms = (uint64_t)ttl;
 		b->expires = ttl > 0 ? now_s() + (ttl + 999) / 1000 : 0;
@@ -864,6 +890,7 @@ static void info_answer(void *arg, int r, const struct json *answer, int *fd, co
 	} else if (e && b->run.pid > 0) {
 		json_put_str(&o, "grade_error", e->text);
 	}
+	drill_put_of(b->d, b, "none", &o);
 	if (b->run.pid > 0 && b->d->engine->usage(b->id, &u, NULL) == 0)
 		put_usage(&u, &o);
 	json_end_obj(&o);
@@ -930,6 +957,7 @@ static void doctor_answer(void *arg, int r, const struct json *answer, int *fd, 
 	json_put_value(&o, "usable", json_get(answer, "usable"));
 	if (json_get(answer, "reason"))
 		json_put_value(&o, "reason", json_get(answer, "reason"));
+	drill_put_last(q->d, q->uid, &o);
 	json_put_str(&o, "state_dir", q->d->state_dir);
 	json_put_str(&o, "run_dir", q->d->run_dir);
 	json_put_bool(&o, "rootless", q->d->rootless);
@@ -1254,7 +1282,7 @@ struct op {
 static const struct op ops[] = {
 	{ "open", op_open, "box start all" },
 	{ "new", op_new,
-	  "name template limits mounts user env workdir net nesting allow_weaker ttl_ms idle_ms tz run" },
+	  "name template limits mounts user env workdir net nesting allow_weaker ttl_ms idle_ms tz run weaken" },
 	{ "why", op_why, "box mark all" },
 	{ "ls", op_ls, "all" },
 	{ "info", op_info, "box all" },
@@ -1275,6 +1303,7 @@ static const struct op ops[] = {
 	{ "template-cancel", op_template_cancel, "name" },
 	{ "template-rm", op_template_rm, "name" },
 	{ "doctor", op_doctor, "" },
+	{ "drill-done", op_drill_done, "result" },
 	{ "config", op_config, "" },
 	{ "hello", op_hello, "" },
 	{ "shutdown", op_shutdown, "force" },
@@ -1294,7 +1323,7 @@ static const struct {
 	{ "grace_ms", JSON_INT, "a whole number" }, { "lines", JSON_INT, "a whole number" },
 	{ "after", JSON_INT, "a whole number" },  { "limit_ms", JSON_INT, "a whole number" },
 	{ "ttl_ms", JSON_INT, "a whole number" }, { "idle_ms", JSON_INT, "a whole number" },
-	{ "limits", JSON_OBJECT, "an object" },
+	{ "limits", JSON_OBJECT, "an object" },	  { "result", JSON_OBJECT, "an object" },
 };
 
 static const char *wrong_type(const struct json *m)

@@ -215,6 +215,26 @@ static int parse_views(const struct json *arr, struct spec *s, struct err *e)
 	return r;
 }
 
+int weaken_parse(const struct json *obj, unsigned *ret, struct err *e)
+{
+	const struct json *arr = json_get(obj, "weaken");
+
+	*ret = 0;
+	if (!arr)
+		return 0;
+	if (arr->type != JSON_ARRAY)
+		return bad(e, "weaken", "a list of words");
+	for (const struct json *m = arr->child; m; m = m->next) {
+		unsigned bit = m->type == JSON_STRING ? weaken_bit(m->str) : 0;
+
+		if (!bit)
+			return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%.60s' is no defence that a box can be made without",
+				       m->type == JSON_STRING ? m->str : "weaken");
+		*ret |= bit;
+	}
+	return 0;
+}
+
 int spec_parse(const struct json *obj, struct spec *s, struct err *e)
 {
 	const char *net = json_str(obj, "net", "none");

@@ -35,6 +35,7 @@ struct spec {
 	unsigned nviews;
 	struct limits limits;
 	bool nesting, allow_weaker;
+	unsigned weaken;		/* WEAKEN_…; never read from or written to the database */
 	uint64_t ttl_ms, idle_ms;	/* 0: none */
 };
 
@@ -43,6 +44,8 @@ struct spec {
  * has to be emptied with spec_done() all the same.
  */
 int spec_parse(const struct json *obj, struct spec *s, struct err *e);
+/* "weaken" of a request, apart from the rest: nothing that is kept may hold it. */
+int weaken_parse(const struct json *obj, unsigned *ret, struct err *e);
 int limits_parse(const struct json *obj, struct limits *l, struct err *e);
 void limits_write(const struct limits *l, struct json_out *o, const char *key);
 /* The members of an object that is already open. */

@@ -103,6 +103,9 @@ void put_limits_table(struct table *t, const struct json *limits);
 /* Rows of a grade or of the doctor: level, what, how to mend it. Coloured on a terminal. */
 void put_grade(struct buf *to, const struct json *rows);
 
+/* "last drill: 3 d ago, 41 of 41 claims proven", of the member "drill" of an answer (drill.c). */
+void put_drill(struct buf *to, const struct json *drill);
+
 /* The system's clock, seconds since 1970. */
 int64_t now_seconds(void);
 

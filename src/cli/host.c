@@ -43,6 +43,8 @@ int cmd_doctor(struct cli *c)
 		json_put_bool(&o, "usable", usable);
 		if (json_get(a.doc.root, "rows"))
 			json_put_value(&o, "rows", json_get(a.doc.root, "rows"));
+		if (json_get(a.doc.root, "drill"))
+			json_put_value(&o, "drill", json_get(a.doc.root, "drill"));
 		if (json_get(a.doc.root, "reason"))
 			json_put_value(&o, "reason", json_get(a.doc.root, "reason"));
 		json_end_obj(&o);
@@ -59,6 +61,12 @@ int cmd_doctor(struct cli *c)
 		}
 		if (!usable)
 			(void)buf_puts(&c->out, ".\n");
+		(void)buf_puts(&c->out, "Last drill: ");
+		if (json_get(a.doc.root, "drill"))
+			put_drill(&c->out, json_get(a.doc.root, "drill"));
+		else
+			(void)buf_puts(&c->out, "none; `cubby drill` tries what is claimed of boxes");
+		(void)buf_puts(&c->out, ".\n");
 	}
 	return usable ? EXIT_OK : EXIT_FAILED;
 }

@@ -268,6 +268,11 @@ static void put_info(struct buf *to, const struct json *box)
 	section(to, "usage", &used);
 
 	put_mount_list(to, json_get(box, "mounts"));
+	if (json_get(box, "drill")) {
+		(void)buf_puts(to, "\nlast drill: ");
+		put_drill(to, json_get(box, "drill"));
+		(void)buf_putc(to, '\n');
+	}
 	if (grade && grade->count > 0) {
 		(void)buf_puts(to, "\nwhat isolates it:\n");
 		put_grade(to, grade);

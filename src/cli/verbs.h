@@ -29,6 +29,7 @@ int cmd_template_info(struct cli *c);
 int cmd_template_log(struct cli *c);
 int cmd_template_cancel(struct cli *c);
 int cmd_template_rm(struct cli *c);
+int cmd_drill(struct cli *c);		/* drill.c */
 int cmd_doctor(struct cli *c);		/* host.c */
 int cmd_config(struct cli *c);
 int cmd_version(struct cli *c);

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/parse.h"
+#include "base/weaken.h"
 
 #define ENGINE_PARTS_MAX 16	/* separately mounted parts of a root file system ("/", "/usr", …) */
 #define ENGINE_LAYERS_MAX 64	/* layers below one part */
@@ -59,6 +60,7 @@ struct box_spec {
 	bool net;		/* an interface that ends in the gateway namespace; else the box has its loopback only */
 	bool nesting;		/* the box may make user namespaces of its own */
 	bool throw_away;	/* contents need not survive a power cut (overlay "volatile") */
+	unsigned weaken;	/* WEAKEN_… (base/weaken.h): made without these, for a drill; with throw_away only */
 	bool allow_weaker;	/* start although a layer of defence is missing; the grade names it */
 	char tz[64];		/* time zone name for /etc/localtime, or empty */
 };

@@ -22,6 +22,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/weaken.h"
 #include "guest/seal.h"
 #include "guest/serve.h"
 
@@ -128,8 +129,8 @@ static int start(const struct init_opts *o, struct guest *g, struct err *e)
 	/* The kernel's own limit, before the filter answers in its place. */
 	if (o->no_userns && (unshare(CLONE_NEWUSER) == 0 || (errno != ENOSPC && errno != EUSERS)))
 		return err_why(e, WHY_UNSUPPORTED, -EPERM, "the box could make user namespaces of its own");
-	r = seal_box(o->nesting, o->no_setid, e);
-	if (r == 0)
+	r = seal_box(o->nesting, o->no_setid, o->weaken, e);
+	if (r == 0 && !(o->weaken & WEAKEN_CAPS))
 		r = seal_final(e);
 	return r;
 }

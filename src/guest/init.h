@@ -19,6 +19,7 @@ struct init_opts {
 	bool nesting;	/* the box may make user namespaces of its own */
 	bool no_userns;	/* see first that none can be made; with `nesting` unset */
 	bool no_setid;	/* set-id bits can't be set in the box; see seal_box() */
+	unsigned weaken; /* WEAKEN_FILTER, WEAKEN_CAPS: what is not given up (base/weaken.h) */
 	bool once;	/* most likely one command is all that comes */
 };
 

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/weaken.h"
 #include "sys/seal_filter.h"
 
 #define BIT(cap) (UINT64_C(1) << (cap))
@@ -31,13 +32,13 @@ static int set_caps(uint64_t caps)
 	return syscall(SYS_capset, &head, data) < 0 ? -errno : 0;
 }
 
-int seal_box(bool nesting, bool no_setid, struct err *e)
+int seal_box(bool nesting, bool no_setid, unsigned weaken, struct err *e)
 {
 	const struct sock_fprog *f = &seal_filters[(nesting ? 1 : 0) + (no_setid ? 2 : 0)];
 	int r;
 
 	/* Up to the first number the kernel doesn't have: a newer kernel's capabilities go as well. */
-	for (unsigned long cap = 0; cap < 64; cap++) {
+	for (unsigned long cap = 0; cap < 64 && !(weaken & WEAKEN_CAPS); cap++) {
 		if ((BOX_CAPS & BIT(cap)) && !(no_setid && cap == CAP_SETFCAP))
 			continue;
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
@@ -48,11 +49,11 @@ int seal_box(bool nesting, bool no_setid, struct err *e)
 	}
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
 		return err_set(e, -errno, "cannot clear the ambient capabilities");
-	r = set_caps(BOX_CAPS | BIT(CAP_SYS_ADMIN));
+	r = weaken & WEAKEN_CAPS ? 0 : set_caps(BOX_CAPS | BIT(CAP_SYS_ADMIN));
 	if (r < 0)
 		return err_set(e, r, "cannot reduce the capabilities of the box's init");
 	/* Needs CAP_SYS_ADMIN in this user namespace, since no_new_privs would take sudo from the box (seccomp(2)). */
-	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, f) < 0)
+	if (!(weaken & WEAKEN_FILTER) && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, f) < 0)
 		return err_set(e, -errno, "cannot load the system call filter of the box");
 	return 0;
 }

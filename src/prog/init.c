@@ -4,9 +4,10 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
+#include "base/weaken.h"
 #include "guest/init.h"
 
-/* cubby-init --listen=FD --ready=FD [--nesting | --no-userns] [--no-setid] [--once]; started by the engine, by nobody else. */
+/* cubby-init --listen=FD --ready=FD [--nesting | --no-userns] [--no-setid] [--once] [--weaken=BITS]; started by the engine, by nobody else. */
 
 static int usage(void)
 {
@@ -25,6 +26,7 @@ static int number(const char *s)
 
 int main(int argc, char **argv)
 {
+	uint64_t weaken;
 	struct init_opts o = { .listen_fd = FD_NONE, .ready_fd = FD_NONE };
 
 	for (int i = 1; i < argc; i++) {
@@ -42,6 +44,8 @@ int main(int argc, char **argv)
 			o.no_setid = true;
 		else if (strcmp(a, "--once") == 0)
 			o.once = true;
+		else if (strncmp(a, "--weaken=", 9) == 0 && parse_u64(a + 9, WEAKEN_ALL, &weaken) == 0)
+			o.weaken = (unsigned)weaken;
 		else
 			return usage();
 	}

@@ -466,7 +466,11 @@ static void each_command_asks_its_question(void **state)
 		{ "template rm -f d", { { "{\"v\":1,\"op\":\"template-rm\",\"name\":\"d\"}", "{\"ok\":true}", NULL } }, "d\n", "", 0 },
 		{ "doctor", { { "{\"v\":1,\"op\":\"doctor\"}",
 				"{\"ok\":true,\"usable\":true,\"rows\":[{\"id\":\"a\",\"level\":\"weak\",\"what\":\"w\",\"fix\":\"f\"}]}", NULL } },
-		  "  weak  w\n        mend it: f\nBoxes can be had here.\n", "", 0 },
+		  "  weak  w\n        mend it: f\nBoxes can be had here.\nLast drill: none; `cubby drill` tries what is claimed of boxes.\n", "", 0 },
+		{ "doctor", { { "{\"v\":1,\"op\":\"doctor\"}",
+				"{\"ok\":true,\"usable\":true,\"rows\":[],\"drill\":{\"time\":4000000000,\"version\":\"" CUBBY_VERSION
+				"\",\"proven\":40,\"open\":1,\"not_proven\":2}}", NULL } },
+		  "Boxes can be had here.\nLast drill: just now, 40 of 43 claims proven, 1 OPEN.\n", "", 0 },
 		{ "doctor --json", { { "{\"v\":1,\"op\":\"doctor\"}", "{\"ok\":true,\"usable\":false,\"rows\":[]}", NULL } },
 		  "{\"usable\":false,\"rows\":[]}\n", "", 1 },
 		{ "config", { { "{\"v\":1,\"op\":\"config\"}",

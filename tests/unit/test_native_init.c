@@ -209,7 +209,7 @@ int main(int argc, char **argv)
 		nesting |= strcmp(argv[i], "--nesting") == 0;
 		no_setid |= strcmp(argv[i], "--no-setid") == 0;
 	}
-	if (seal_box(nesting, no_setid, &e) < 0 || seal_final(&e) < 0)
+	if (seal_box(nesting, no_setid, 0, &e) < 0 || seal_final(&e) < 0)
 		return 1;
 	if (write((int)ready, "r", 1) != 1 || close((int)ready) < 0)
 		return 2;

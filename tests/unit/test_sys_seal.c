@@ -64,7 +64,7 @@ static void in_child(const struct attempt *t, size_t n, bool nesting, bool no_se
 			_exit(77);
 		if (attempt_all(t, n, false))
 			_exit(1);
-		if (seal_box(nesting, no_setid, &e) < 0) {
+		if (seal_box(nesting, no_setid, 0, &e) < 0) {
 			print_message("%s\n", e.text);
 			_exit(2);
 		}

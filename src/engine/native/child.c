@@ -67,6 +67,12 @@ static void check(struct child *c, const char *doing, bool ok)
 
 #define STEP(doing, cond) check(c, (doing), (cond))
 
+/* A defence that a drill wants to see missed. */
+static bool without(const struct child *c, unsigned bit)
+{
+	return c->p->spec->weaken & bit;
+}
+
 /* ---- 1 ---- */
 
 static bool lo_up(void)
@@ -183,6 +189,13 @@ static bool no_more_userns(void)
 	return file_write(AT_FDCWD, "proc/sys/user/max_user_namespaces", "0") == 0;
 }
 
+static bool proc_mount(const struct child *c)
+{
+	if (without(c, WEAKEN_SEEN))
+		return mount("/proc", "proc", NULL, MS_BIND | MS_REC, NULL) == 0;
+	return mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
+}
+
 static bool make_proc(struct child *c)
 {
 	static const char *const files[] = {
@@ -192,10 +205,12 @@ static bool make_proc(struct child *c)
 	static const char *const dirs[] = { "proc/acpi", "proc/scsi", "proc/asound", "proc/bus", "proc/fs" };
 	static const char *const fixed[] = { "proc/irq", "proc/sys", "proc/sysrq-trigger", "proc/pressure" };
 
-	if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+	if (!proc_mount(c))
 		return false;
-	if (!c->p->spec->nesting && !no_more_userns())
+	if (!c->p->spec->nesting && !without(c, WEAKEN_NESTED) && !no_more_userns())
 		return false;
+	if (without(c, WEAKEN_PROC))
+		return true;
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
 		if (!mask_file(c, files[i]))
 			return false;
@@ -239,9 +254,16 @@ static bool make_sys(const struct child *c)
 	if (c->p->sys >= 0) {
 		if (move_mount(c->p->sys, "", AT_FDCWD, "sys", MOVE_MOUNT_F_EMPTY_PATH) < 0)
 			return false;
-	} else if (mount("sysfs", "sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0) {
+	} else if (without(c, WEAKEN_NET)) {
+		/* This one is of a network stack that isn't ours to show. */
+		if (mount("/sys", "sys", NULL, MS_BIND | MS_REC, NULL) < 0 ||
+		    mount(NULL, "sys", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+			return false;
+	} else if (mount("sysfs", "sys", "sysfs", (without(c, WEAKEN_PROC) ? 0 : MS_RDONLY) | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0) {
 		return false;
 	}
+	if (without(c, WEAKEN_PROC))
+		return true;
 	for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++)
 		if (!mask_dir(dirs[i]))
 			return false;
@@ -258,6 +280,12 @@ static bool dev_pts(void)
 	       mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620") == 0;
 }
 
+/* Message queues of the host can't be mounted here. */
+static bool mqueue(const struct child *c)
+{
+	return mount("mqueue", "dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0 || without(c, WEAKEN_IPC);
+}
+
 /* What the builder made, or without root what the host lends. */
 static bool make_dev(const struct child *c)
 {
@@ -270,7 +298,7 @@ static bool make_dev(const struct child *c)
 	char shm[64];
 
 	if (c->p->stage >= 0)
-		return dev_pts() && mount("mqueue", "dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
+		return dev_pts() && mqueue(c);
 	if (!tmpfs_at("dev", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=512"))
 		return false;
 	for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
@@ -293,8 +321,9 @@ static bool make_dev(const struct child *c)
 		(void)snprintf(shm, sizeof(shm), "mode=1777,size=%" PRIu64, memory / 2);
 	else
 		(void)snprintf(shm, sizeof(shm), "mode=1777,size=25%%");
-	return tmpfs_at("dev/shm", MS_NOSUID | MS_NODEV, shm) &&
-	       mount("mqueue", "dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
+	if (without(c, WEAKEN_DEV) && !node("/dev/kmsg", "dev/kmsg"))
+		return false;
+	return tmpfs_at("dev/shm", MS_NOSUID | MS_NODEV, shm) && mqueue(c);
 }
 
 static void clamp(int what, rlim_t soft, rlim_t hard)
@@ -418,6 +447,14 @@ static void move_mounts(struct child *c)
 	}
 }
 
+/* The host's whole tree, seen below /run of a box that is made without leaving it. */
+static bool keep_host(struct child *c)
+{
+	OWN_FD tree = open_tree(AT_FDCWD, "/", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+
+	return tree >= 0 && attach(tree, c->root, "/run/host", true);
+}
+
 /* ---- 5 ---- */
 
 static bool stdio_null(void)
@@ -429,8 +466,8 @@ static bool stdio_null(void)
 
 static void run_init(const struct child_plan *p)
 {
-	char listen_arg[32], ready_arg[32];
-	char *argv[9] = { (char *)"cubby-init", listen_arg, ready_arg };
+	char listen_arg[32], ready_arg[32], weaken_arg[32];
+	char *argv[10] = { (char *)"cubby-init", listen_arg, ready_arg };
 	char *envp[] = { NULL };
 	int n = 3;
 
@@ -438,12 +475,16 @@ static void run_init(const struct child_plan *p)
 	(void)snprintf(ready_arg, sizeof(ready_arg), "--ready=%d", p->report);
 	if (p->spec->nesting)
 		argv[n++] = (char *)"--nesting";
-	else
+	else if (!(p->spec->weaken & WEAKEN_NESTED))
 		argv[n++] = (char *)"--no-userns";
 	if (p->no_setid)
 		argv[n++] = (char *)"--no-setid";
 	if (p->spec->throw_away)
 		argv[n++] = (char *)"--once";
+	if (p->spec->weaken) {
+		(void)snprintf(weaken_arg, sizeof(weaken_arg), "--weaken=%u", p->spec->weaken);
+		argv[n++] = weaken_arg;
+	}
 	if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0 || fcntl(p->listener, F_SETFD, 0) < 0 || fcntl(p->report, F_SETFD, 0) < 0)
 		return;
 	(void)syscall(SYS_execveat, p->init_fd, "", argv, envp, AT_EMPTY_PATH);
@@ -457,9 +498,10 @@ _Noreturn void child_main(const struct child_plan *plan)
 	signals_plain();
 	(void)umask(022);
 	STEP("entering namespaces of its own",
-	     unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | (plan->sys < 0 ? CLONE_NEWNET : 0)) == 0);
+	     unshare(CLONE_NEWNS | (without(c, WEAKEN_IPC) ? 0 : CLONE_NEWIPC) | (without(c, WEAKEN_UTS) ? 0 : CLONE_NEWUTS) |
+		     (plan->sys < 0 && !without(c, WEAKEN_NET) ? CLONE_NEWNET : 0)) == 0);
 	STEP("keeping its mounts to itself", mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
-	STEP("bringing up the loopback interface", plan->sys >= 0 || lo_up());
+	STEP("bringing up the loopback interface", plan->sys >= 0 || without(c, WEAKEN_NET) || lo_up());
 	/* In this mount namespace, and while the ids of the builder still open it. */
 	c->run_dir = open(s->run_dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	STEP("opening its run directory", c->run_dir >= 0);
@@ -475,7 +517,7 @@ _Noreturn void child_main(const struct child_plan *plan)
 
 	STEP("receiving its disk", receive(c));
 	STEP("joining its limits", join_groups(c) && syscall(SYS_setresuid, 0, 0, 0) == 0);
-	STEP("entering a cgroup namespace", unshare(CLONE_NEWCGROUP) == 0);
+	STEP("entering a cgroup namespace", without(c, WEAKEN_CGROUP) || unshare(CLONE_NEWCGROUP) == 0);
 
 	STEP("mounting its disk", move_mount(c->parts[0], "", c->stage, "root", MOVE_MOUNT_F_EMPTY_PATH) == 0);
 	c->root = c->parts[0];
@@ -488,9 +530,12 @@ _Noreturn void child_main(const struct child_plan *plan)
 	STEP("mounting /dev", move_stage(c, "dev"));
 	STEP("mounting /run", move_stage(c, "run"));
 	move_mounts(c);
-	STEP("setting its host name", sethostname(s->host_name, strlen(s->host_name)) == 0);
+	if (without(c, WEAKEN_ROOT))
+		STEP("keeping the host's files", keep_host(c));
+	STEP("setting its host name", without(c, WEAKEN_UTS) || sethostname(s->host_name, strlen(s->host_name)) == 0);
 	STEP("leaving the host's files", fchdir(c->root) == 0 && syscall(SYS_pivot_root, ".", ".") == 0 &&
 						 umount2(".", MNT_DETACH) == 0 && chdir("/") == 0);
+	STEP("sharing its mounts", !without(c, WEAKEN_PEERS) || mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL) == 0);
 	STEP("opening /dev/null", stdio_null());
 	STEP("running cubby-init", true);
 	run_init(plan);

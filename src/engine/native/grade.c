@@ -285,6 +285,8 @@ static void grade_kernel(const struct facts *f)
 	tell(f, "capabilities", caps ? GRADE_ON : GRADE_OFF,
 	     caps ? "Root of the box has a container's capabilities only." : "Root of the box can have more capabilities than a container's.",
 	     "start the box again");
+	if (f->marks & MARK_WEAKENED)
+		tell(f, "weakened", GRADE_OFF, "The box was made without a defence, for a drill; it lasts a minute at most.", NULL);
 	tell(f, "no-nested-userns", nested ? GRADE_WEAK : GRADE_ON,
 	     nested ? "The box may make namespaces of its own (--nesting), which opens more of the kernel to it." :
 		      "The box can't make user namespaces: tried when it started.",

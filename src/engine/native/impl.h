@@ -46,7 +46,7 @@ void native_limits(const struct limits *l, struct cg_limits *ret);
 int native_net_of(const struct box_run *run);
 
 /* Marks of a box, kept on its cgroup, so that the engine of a later daemon knows them. */
-enum { MARK_NESTING = 1, MARK_NO_SETID = 2, MARK_TIME_NS = 4, MARK_WEAKER = 8 };
+enum { MARK_NESTING = 1, MARK_NO_SETID = 2, MARK_TIME_NS = 4, MARK_WEAKER = 8, MARK_WEAKENED = 16 };
 void native_mark(const char *id, unsigned marks);
 unsigned native_marks(const char *id);
 

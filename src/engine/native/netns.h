@@ -41,5 +41,7 @@ int netns_enter(int gateway_ns, struct netns *ret, struct err *e);
 int netns_plug(int gateway_ns, int ns, unsigned ids, unsigned *ret_index, int *ret_if, struct err *e);
 /* Make one more in advance, of the kind that was wanted last; false when there are enough, or none can be had. */
 bool netns_prepare(int gateway_ns);
+/* The network namespace of the daemon, for a box that is made without one of its own: the thread enters it. A descriptor, or a negative errno. */
+int netns_home(struct err *e);
 
 #endif

@@ -67,6 +67,12 @@ struct step {
 
 /* ---- the box's directories ---- */
 
+/* The first id of the box on the host: the host's own root's only in a box that is made without ids of its own. */
+static uint32_t ids_from(const struct box_spec *s)
+{
+	return s->weaken & WEAKEN_IDS ? 0 : s->id_base;
+}
+
 static int open_dirs(struct bringup *b, struct err *e)
 {
 	const struct box_spec *s = b->spec;
@@ -304,13 +310,17 @@ static int make_net(struct bringup *b, struct err *e)
 
 	if (own_netns(b->spec))
 		return 0;
-	r = netns_enter(b->spec->net ? native.gateway_ns : FD_NONE, &b->net, e);
+	if (b->spec->weaken & WEAKEN_NET)
+		r = b->net.fd = netns_home(e);
+	else
+		r = netns_enter(b->spec->net ? native.gateway_ns : FD_NONE, &b->net, e);
 	if (r < 0)
 		return r;
 	fs = fsopen("sysfs", FSOPEN_CLOEXEC);
 	if (fs < 0 || fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
 		return err_set(e, -errno, "cannot make /sys");
-	b->sys = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	b->sys = fsmount(fs, FSMOUNT_CLOEXEC, (b->spec->weaken & WEAKEN_PROC ? 0 : MOUNT_ATTR_RDONLY) | MOUNT_ATTR_NOSUID |
+						 MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 	return b->sys < 0 ? err_set(e, -errno, "cannot make /sys") : 0;
 }
 
@@ -346,7 +356,7 @@ static int make_stage(struct bringup *b, struct err *e)
 		{ "/proc/self/fd/1", "dev/stdout" }, { "/proc/self/fd/2", "dev/stderr" },
 	};
 	uint64_t memory = b->spec->limits.memory;
-	uid_t root = b->spec->id_base;
+	uid_t root = ids_from(b->spec);
 	OWN_FD fs = FD_NONE;
 	char size[32], owner[16];
 	bool ok;
@@ -375,6 +385,8 @@ static int make_stage(struct bringup *b, struct err *e)
 	for (size_t i = 0; ok && i < sizeof(links) / sizeof(links[0]); i++)
 		ok = symlinkat(links[i][0], b->stage, links[i][1]) == 0 &&
 		     fchownat(b->stage, links[i][1], root, root, AT_SYMLINK_NOFOLLOW) == 0;
+	if (ok && (b->spec->weaken & WEAKEN_DEV))
+		ok = mknodat(b->stage, "dev/kmsg", S_IFCHR | 0666, makedev(1, 11)) == 0 && fchmodat(b->stage, "dev/kmsg", 0666, 0) == 0;
 	return ok ? 0 : err_set(e, -errno, "cannot make the devices of the box");
 }
 
@@ -470,7 +482,7 @@ static long birth_named(struct bringup *b)
 	long r = 0;
 
 	if (!native.rootless)
-		r = take_name(b->spec->id_base);
+		r = take_name(ids_from(b->spec));
 	if (r == 0)
 		r = birth(&b->args, &b->plan);
 	if (!native.rootless)
@@ -606,7 +618,7 @@ static int give_ids(struct bringup *b, struct err *e)
 	int r;
 
 	if (!native.rootless)
-		(void)snprintf(uids, sizeof(uids), "0 %u %u\n", b->spec->id_base, BOX_IDS);
+		(void)snprintf(uids, sizeof(uids), "0 %u %u\n", ids_from(b->spec), BOX_IDS);
 	else if (native.ids > 1001)
 		(void)snprintf(uids, sizeof(uids), "0 1 1000\n1000 0 1\n1001 1001 %u\n",
 			       (native.ids < BOX_IDS ? native.ids : BOX_IDS) - 1001);
@@ -626,7 +638,7 @@ static int make_part(struct bringup *b, unsigned i, int box, struct err *e)
 	int lower[ENGINE_LAYERS_MAX];
 	struct overlay o = {
 		.lower = lower, .throw_away = b->spec->throw_away, .in_userns = native.rootless,
-		.as = native.rootless ? 0 : b->spec->id_base, .upper = FD_NONE, .work = FD_NONE,
+		.as = native.rootless ? 0 : ids_from(b->spec), .upper = FD_NONE, .work = FD_NONE,
 	};
 	char name[32];
 	int r = 0;
@@ -729,13 +741,20 @@ static int make_limits(struct bringup *b, struct err *e)
 	int r;
 
 	native_limits(&b->spec->limits, &l);
+	if (b->spec->weaken & WEAKEN_MEMORY)
+		l.memory = l.swap = 0;
+	if (b->spec->weaken & WEAKEN_PIDS)
+		l.pids = 0;
+	if (b->spec->weaken & WEAKEN_CPU)
+		l.cpu_milli = 0;
 	if (fstat(b->box_dir, &st) == 0)
 		l.io_dev = st.st_dev;
 	b->made_cgroups = true;
 	r = cgroup_make_v1(&native.cg, b->spec->id, &l, b->groups, &b->ngroups, e);
 	if (r == 0)
 		native_mark(b->spec->id, (b->spec->nesting ? MARK_NESTING : 0) | (b->no_setid ? MARK_NO_SETID : 0) |
-						 (native.time_ns ? MARK_TIME_NS : 0) | (b->spec->allow_weaker ? MARK_WEAKER : 0));
+						 (native.time_ns ? MARK_TIME_NS : 0) | (b->spec->allow_weaker ? MARK_WEAKER : 0) |
+						 (b->spec->weaken ? MARK_WEAKENED : 0));
 	return r;
 }
 
@@ -815,7 +834,7 @@ static int plug_net(struct bringup *b, struct err *e)
 	const struct box_run run = { .pid = b->pid, .pidfd = b->pidfd };
 	OWN_FD ns = FD_NONE;
 
-	if (!b->spec->net || !own_netns(b->spec))
+	if (!b->spec->net || !own_netns(b->spec) || (b->spec->weaken & WEAKEN_NET))
 		return 0;
 	ns = native_net_of(&run);
 	if (ns < 0)
@@ -887,6 +906,10 @@ static int spec_ok(const struct box_spec *s, struct err *e)
 	}
 	if (s->net && native.gateway_ns < 0)
 		return err_why(e, WHY_UNSUPPORTED, -EOPNOTSUPP, NO_NETWORK);
+	if (s->weaken && !s->throw_away)
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "only a throw-away box is made without a defence");
+	if ((s->weaken & WEAKEN_IDS) && native.rootless)
+		return err_why(e, WHY_UNSUPPORTED, -EOPNOTSUPP, "without root there are no other ids to give to a box");
 	/* Root of the host must be nobody in a box, and so must the ids that would wrap. */
 	if (!native.rootless && (s->id_base < 1 || s->id_base > UINT32_MAX - BOX_IDS))
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "ids from %u on can't be a box's", s->id_base);

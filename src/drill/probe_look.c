@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "probe.h"
+#include "drill/probe.h"
 
 static int copy_file(const char *path)
 {

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "probe.h"
+#include "drill/probe.h"
 
-static const struct verb *const tables[] = { verbs_fs, verbs_kernel, verbs_look, verbs_load };
+static const struct verb *const tables[] = { verbs_fs, verbs_kernel, verbs_look, verbs_load, verbs_own };
 #define NTABLES (sizeof(tables) / sizeof(tables[0]))
 
 const char *errno_name(int code)
@@ -107,19 +107,19 @@ static int list_verbs(void)
 	return 0;
 }
 
-int main(int argc, char **argv)
+int probe_verb(int argc, char **argv)
 {
-	if (argc == 2 && strcmp(argv[1], "verbs") == 0)
+	if (argc == 1 && strcmp(argv[0], "verbs") == 0)
 		return list_verbs();
-	for (size_t t = 0; argc >= 2 && t < NTABLES; t++) {
+	for (size_t t = 0; argc >= 1 && t < NTABLES; t++) {
 		for (const struct verb *v = tables[t]; v->name; v++) {
-			if (strcmp(argv[1], v->name) != 0)
+			if (strcmp(argv[0], v->name) != 0)
 				continue;
-			if (argc - 2 < v->min || argc - 2 > v->max) {
+			if (argc - 1 < v->min || argc - 1 > v->max) {
 				fprintf(stderr, "usage: probe %s %s\n", v->name, v->args);
 				return USAGE;
 			}
-			return v->run(argc - 2, argv + 2);
+			return v->run(argc - 1, argv + 1);
 		}
 	}
 	fprintf(stderr, "usage: probe VERB [ARG]...; `probe verbs` lists them\n");

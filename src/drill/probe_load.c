@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "probe.h"
+#include "drill/probe.h"
 
 /* 1 MiB at a time, touched, so that the kill comes when the limit is reached. */
 static int alloc(int argc, char **argv)

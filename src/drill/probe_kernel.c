@@ -32,7 +32,7 @@
 #include <linux/netlink.h>
 #include <linux/perf_event.h>
 
-#include "probe.h"
+#include "drill/probe.h"
 
 static int do_bpf(int argc, char **argv)
 {

@@ -18,7 +18,7 @@
 
 #include <linux/loop.h>
 
-#include "probe.h"
+#include "drill/probe.h"
 
 static int open_write(int argc, char **argv)
 {
