@@ -111,11 +111,26 @@ static uint64_t monotonic_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+/* Everybody who asked for it and waits is gone: pressed Ctrl-C, closed the terminal. */
+static bool unwanted(const struct build *b)
+{
+	if (!b->waiting || b->parked)
+		return false;
+	for (const struct req *q = b->waiting; q; q = q->next)
+		if (q->conn)
+			return false;
+	return true;
+}
+
 static void tick(void *arg)
 {
 	struct build *b = arg;
 	char at[sizeof(b->said)] = "";
 
+	if (unwanted(b)) {
+		(void)build_cancel(b, NULL);
+		return;
+	}
 	if (b->b.deadline_ms && monotonic_ms() >= b->b.deadline_ms) {
 		ended(b, 0);
 		return;
@@ -189,7 +204,7 @@ void build_for(struct daemon *d, const char *name, const char *source, int from_
 	else if (wait)
 		join(&b->waiting, q);
 	else
-		req_done(q);
+		answer_template(q, name);
 }
 
 int build_cancel(struct build *b, struct err *e)

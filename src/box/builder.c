@@ -258,6 +258,18 @@ static int work_end(const struct work *w, const struct json *m, struct buf *out,
 	return r < 0 ? r : buf_puts(out, "{\"ok\":true}");
 }
 
+static int work_remove(const struct json *m, struct buf *out, struct err *e)
+{
+	const char *parent = json_str(m, "parent", "");
+	OWN_FD dir = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int r;
+
+	if (dir < 0)
+		return err_set(e, -errno, "cannot open '%s'", parent);
+	r = tree_remove(dir, json_str(m, "name", ""), e);
+	return r < 0 ? r : buf_puts(out, "{\"ok\":true}");
+}
+
 static int work_plug(const struct work *w, const struct json *m, int *fds, size_t nfds, struct buf *out, struct err *e)
 {
 	struct box_run run = read_run(m, nfds == 1 ? fds[0] : FD_NONE);
@@ -350,6 +362,8 @@ static _Noreturn void builder_main(const struct work *w)
 			r = work_start(w, doc.root, fds, nfds, &out, &ret_fd, &e);
 		else if (strcmp(op, "end") == 0)
 			r = work_end(w, doc.root, &out, &e);
+		else if (strcmp(op, "remove") == 0)
+			r = work_remove(doc.root, &out, &e);
 		else if (strcmp(op, "plug") == 0)
 			r = work_plug(w, doc.root, fds, nfds, &out, &e);
 		else
@@ -738,6 +752,20 @@ int builders_end_box(struct builders *b, enum builder_queue q, const char *id, c
 		json_put_str(&o, "parent", parent_dir);
 	json_end_obj(&o);
 	return submit(b, q, &text, NULL, 0, END_AGAIN, done, arg, e);
+}
+
+int builders_remove(struct builders *b, const char *parent_dir, const char *name, builder_done *done, void *arg, struct err *e)
+{
+	OWN_BUF text = BUF_INIT(MSG_MAX);
+	struct json_out o;
+
+	json_out_init(&o, &text);
+	json_put_obj(&o, NULL);
+	json_put_str(&o, "op", "remove");
+	json_put_str(&o, "parent", parent_dir);
+	json_put_str(&o, "name", name);
+	json_end_obj(&o);
+	return submit(b, BUILD_LATER, &text, NULL, 0, END_AGAIN, done, arg, e);
 }
 
 static void put_run(struct json_out *o, const char *id, const struct box_run *run)

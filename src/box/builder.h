@@ -48,6 +48,9 @@ int builders_start_box(struct builders *b, enum builder_queue q, const struct bo
  */
 int builders_end_box(struct builders *b, enum builder_queue q, const char *id, const char *parent_dir,
 		     builder_done *done, void *arg, struct err *e);
+/* Remove parent_dir/name and what is below it, when nothing else is to be done. Succeeds when it isn't there. */
+int builders_remove(struct builders *b, const char *parent_dir, const char *name, builder_done *done, void *arg,
+		    struct err *e);
 /* Give the box that runs an interface, or take it (engine.h): the answer holds `net_index` and `net_if`. The pidfd of `run` is copied. */
 int builders_plug(struct builders *b, enum builder_queue q, const char *id, const struct box_run *run, bool on,
 		  builder_done *done, void *arg, struct err *e);

@@ -315,6 +315,24 @@ static void sweep(void *arg)
 		loop_timer_set(d->loop, &d->sweep, SWEEP_MS, sweep, d);
 }
 
+static void discarded(void *arg, int r, const struct json *answer, int *fd, const struct err *e)
+{
+	struct daemon *d = arg;
+
+	(void)answer;
+	(void)fd;
+	if (r < 0)
+		db_event(d->db, NULL, NULL, 0, "template-left", e->text);	/* the next daemon sweeps it */
+}
+
+/* A template takes seconds to remove, which nobody is to wait for. */
+static int discard(const char *parent, const char *name, void *arg)
+{
+	struct daemon *d = arg;
+
+	return builders_remove(d->builders, parent, name, discarded, d, NULL);
+}
+
 static int open_all(struct daemon *d, const struct daemon_options *o, struct err *e)
 {
 	char path[1200];
@@ -343,6 +361,8 @@ static int open_all(struct daemon *d, const struct daemon_options *o, struct err
 		return r;
 	db_events_keep(d->db, conf_num(&d->conf, CONF_LOG_KEEP) ? (int64_t)conf_num(&d->conf, CONF_LOG_KEEP) : INT64_MAX);
 	r = template_store_open(d->state_dir, store_ids, &d->templates, e);
+	if (r == 0)
+		template_store_discard(d->templates, discard, d);
 	if (r == 0)
 		r = template_sweep(d->templates, e) < 0 ? e->code : 0;
 	if (r == 0)

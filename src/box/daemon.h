@@ -217,7 +217,8 @@ void pool_drop(struct daemon *d, const char *template);		/* NULL: all */
 /* ---- build.c */
 /*
  * Start a build, or join the one under way. `park`: dispatch q anew when the template is there; else answer it.
- * source NULL: make "host" anew, because the host has changed.
+ * source NULL: make "host" anew, because the host has changed. With `wait` the build is cancelled when the connection of q ends
+ * before it; without, q is answered at once with what is known of the template ("building").
  */
 void build_for(struct daemon *d, const char *name, const char *source, int from_fd, uint64_t limit_ms, struct req *q,
 	       bool park, bool wait);

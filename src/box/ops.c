@@ -185,6 +185,14 @@ static void default_user(struct daemon *d, struct spec *s)
 		memccpy(s->user, "root", '\0', sizeof(s->user));
 }
 
+/* A name that the template doesn't have can't come to be there before the first command. Numbers need no entry. */
+static bool user_known(struct daemon *d, const struct spec *s)
+{
+	if ((s->user[0] >= '0' && s->user[0] <= '9') || strcmp(s->user, "root") == 0 || strchr(s->user, ':'))
+		return true;
+	return template_has_user(d, s->template, s->user);
+}
+
 static void answer_with_socket(struct req *q, struct box *b)
 {
 	struct buf text = BUF_INIT(SPEC_TEXT_MAX + 4096);
@@ -396,8 +404,14 @@ static void op_new(struct req *q)
 		spec_done(&s);
 		return;
 	}
-	if (!json_get(m, "user"))
+	if (!json_get(m, "user")) {
 		default_user(d, &s);
+	} else if (!run && !user_known(d, &s)) {
+		fail(q, WHY_BAD_REQUEST, -ENOENT, "--user: template '%s' has no user '%.64s' (see its /etc/passwd): take one that it "
+		     "has, or a UID", s.template, s.user);
+		spec_done(&s);
+		return;
+	}
 	/* Who brings a project wants to work in it. */
 	if (!s.workdir && s.nviews > 0)
 		s.workdir = strdup(s.views[0].at);
@@ -1014,8 +1028,9 @@ static void op_why(struct req *q)
 	}
 	b->oom_seen = u.oom_kills;
 	b->pids_seen = u.pids_denied;
+	/* Also of a throw-away box: the box is gone afterwards, and the log is all that tells. */
 	if (end && (strcmp(end, "oom") == 0 || strcmp(end, "pids") == 0))
-		box_event(b, end, say);
+		db_event(b->d->db, b->id, b->name, b->owner, end, say);
 	answer_begin(&o, &text);
 	json_put_str(&o, "end", end);
 	json_put_str(&o, "text", end ? say : NULL);

@@ -231,6 +231,26 @@ static int send_link(struct copy_stream *s, int dir_fd, const char *path, const 
 	return put_entry(s, BOX_ENTRY_LINK, st, name, target);
 }
 
+/* Told to the receiver, to whoever asked for the copy, and counted. code 0: nothing that can be copied. */
+static int pass_over(struct sender *w, const char *name, int code, struct err *e)
+{
+	const struct copy_opts *o = w->s->o;
+	size_t at;
+	int r;
+
+	if (code)
+		w->s->res->unreadable++;
+	else
+		w->s->res->skipped++;
+	if (o->note) {
+		at = walk_trail_push(&w->trail, name);
+		o->note(walk_trail(&w->trail), code ? strerror(-code) : "a device, a FIFO or a socket", o->arg);
+		walk_trail_pop(&w->trail, at);
+	}
+	r = put_skip(w->s, name, code);
+	return r < 0 ? walk_lost(e, r) : 0;
+}
+
 /* Something of the current directory. What can't be read is told to the receiver and passed over. */
 static int send_one(struct sender *w, const char *name, struct err *e)
 {
@@ -239,16 +259,13 @@ static int send_one(struct sender *w, const char *name, struct err *e)
 	int r;
 
 	if (fstatat(w->cur, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : put_skip(w->s, name, -errno);
+		return errno == ENOENT ? 0 : pass_over(w, name, -errno, e);
 	if (S_ISLNK(st.st_mode)) {
 		r = send_link(w->s, w->cur, name, name, &st);
 		return r < 0 ? walk_lost(e, r) : 0;
 	}
-	if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
-		r = put_skip(w->s, name, 0);
-		w->s->res->skipped++;
-		return r < 0 ? walk_lost(e, r) : 0;
-	}
+	if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+		return pass_over(w, name, 0, e);
 	/* It may have become something else by now: O_NONBLOCK for a FIFO, and a second look. */
 	fd = walk_open_below(w->cur, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, WALK_BELOW);
 	if (fd >= 0 && fstat(fd, &st) < 0) {
@@ -265,11 +282,10 @@ static int send_one(struct sender *w, const char *name, struct err *e)
 	if (fd < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
 		if (fd == -ENOENT)
 			return 0;
-		w->s->res->unreadable++;
-		r = put_skip(w->s, name, fd < 0 ? fd : -EINVAL);
+		r = pass_over(w, name, fd < 0 ? fd : -EINVAL, e);
 		if (fd < 0)
 			fd = FD_NONE;
-		return r < 0 ? walk_lost(e, r) : 0;
+		return r;
 	}
 	if (S_ISREG(st.st_mode)) {
 		r = send_file(w->s, fd, &st, name, e);

@@ -24,6 +24,7 @@ struct call {
 	int64_t mark;
 	char *const *argv;
 	struct env given;	/* --env and --env-file, read before anything is asked */
+	uint32_t pid;		/* of the command, as the box counts; known of one that detaches */
 };
 
 /* Cubby failed before or beside the command. */
@@ -149,14 +150,14 @@ static const char *plain_end(const struct box_exit *x)
 	return "signaled";
 }
 
-static void json_end(int status, const struct box_exit *x, const char *end, const char *why)
+static void json_end(int status, const struct box_exit *x, const char *end, const char *why, uint32_t pid)
 {
 	OWN_BUF text = BUF_INIT(16384);
 	struct json_out o;
 
 	json_out_init(&o, &text);
 	json_put_obj(&o, NULL);
-	if (x->kind == BOX_EXITED)
+	if (x->kind == BOX_EXITED && pid == 0)
 		json_put_int(&o, "exit", x->status);
 	else
 		json_put_null(&o, "exit");
@@ -166,6 +167,8 @@ static void json_end(int status, const struct box_exit *x, const char *end, cons
 		json_put_null(&o, "signal");
 	json_put_str(&o, "end", end);
 	json_put_str(&o, "text", why);
+	if (pid > 0)
+		json_put_int(&o, "pid", pid);
 	json_put_int(&o, "status", status);
 	json_put_int(&o, "wall_ms", (int64_t)(x->wall_us / 1000));
 	json_put_int(&o, "cpu_ms", (int64_t)(x->cpu_us / 1000));
@@ -204,6 +207,14 @@ static int conclude(struct cli *c, const struct call *call, const struct box_exi
 	const char *end = plain_end(x), *text = NULL;
 	char own[400] = "";
 
+	if (call->pid > 0) {
+		if (args_has(&c->args, O(JSON)))
+			json_end(status, x, "started", NULL, call->pid);
+		else
+			say_note(c, "box '%s': started as process %u", call->box, call->pid);
+		return status;
+	}
+
 	if (status != 0 && x->kind != BOX_TIMED_OUT && ask_why(c, call, &a)) {
 		end = json_str(a.doc.root, "end", end);
 		text = json_str(a.doc.root, "text", end);
@@ -223,7 +234,7 @@ static int conclude(struct cli *c, const struct call *call, const struct box_exi
 	if (text)
 		say_note(c, "box '%s': %s", call->box, text);
 	if (args_has(&c->args, O(JSON)))
-		json_end(status, x, end, text);
+		json_end(status, x, end, text, 0);
 	return status;
 }
 
@@ -244,8 +255,27 @@ static int conclude_lost(struct cli *c, const struct call *call, const struct er
 		return no_box(c, e);
 	say_note(c, "box '%s': %s", call->box, json_str(a.doc.root, "text", json_str(a.doc.root, "end", "ended")));
 	if (args_has(&c->args, O(JSON)))
-		json_end(128 + SIGKILL, &x, json_str(a.doc.root, "end", "removed"), json_str(a.doc.root, "text", NULL));
+		json_end(128 + SIGKILL, &x, json_str(a.doc.root, "end", "removed"), json_str(a.doc.root, "text", NULL), 0);
 	return 128 + SIGKILL;
+}
+
+static void runs(uint32_t pid, void *arg)
+{
+	struct call *call = arg;
+
+	call->pid = pid;
+}
+
+/* The box says what is wrong, not which of our words it was, nor what would do. */
+static void name_option(const struct args *a, struct err *e)
+{
+	struct err said = *e;
+
+	if (a->val[OPT_USER] && strstr(said.text, " user '"))
+		(void)err_why(e, said.why, said.code, "--user: %s; a UID needs no entry there", said.text);
+	else if (a->val[OPT_WORKDIR] && strstr(said.text, "working directory"))
+		(void)err_why(e, said.why, said.code, "--workdir: %s; it has to be a directory of the box that the command's user may enter",
+			      said.text);
 }
 
 static int run_call(struct cli *c, struct call *call, int sock)
@@ -269,10 +299,16 @@ static int run_call(struct cli *c, struct call *call, int sock)
 		r = opt_duration(a, OPT_TIMEOUT, &x.timeout_ms, &e);
 	if (r < 0)
 		return no_box(c, &e);
+	if (detach) {
+		io.started = runs;
+		io.arg = call;
+	}
 	r = env_make(call->box_env, &call->given, &env, &e);
 	if (r == 0) {
 		x.env = env.vars;
 		r = call_run(sock, &x, &io, &end, &e);
+		if (r < 0)
+			name_option(a, &e);
 		r = r < 0 ? conclude_lost(c, call, &e) : conclude(c, call, &end);
 	} else {
 		r = no_box(c, &e);

@@ -38,9 +38,20 @@ static struct place place_of(const char *s)
 	return p;
 }
 
+/* The first ones are named, and the rest counted: a tree can hold any number of sockets. */
+#define NAMED_MAX 10
+
+struct notes {
+	struct cli *c;
+	uint64_t n;
+};
+
 static void skipped(const char *path, const char *why, void *arg)
 {
-	say_note(arg, "not copied: %s: %s", path[0] ? path : "the file itself", why);
+	struct notes *notes = arg;
+
+	if (notes->n++ < NAMED_MAX)
+		say_note(notes->c, "not copied: %s: %s", path[0] ? path : "the file itself", why);
 }
 
 static int open_box(struct cli *c, const char *box, struct answer *ret, struct err *e)
@@ -139,9 +150,12 @@ static int open_destination(const char *path, int *ret_dir, char ret_name[BOX_NA
 	return 0;
 }
 
-static int conclude(struct cli *c, const struct copy_result *res)
+static int conclude(struct cli *c, const struct notes *notes, const struct copy_result *res)
 {
 	struct json_out o;
+
+	if (notes->n > NAMED_MAX)
+		say_note(c, "not copied: %llu more", (unsigned long long)(notes->n - NAMED_MAX));
 
 	if (c->json) {
 		json_out_init(&o, &c->out);
@@ -162,7 +176,8 @@ int cmd_cp(struct cli *c)
 {
 	struct place src = place_of(c->args.names[0]), dst = place_of(c->args.names[1]);
 	const char *box = src.box[0] ? src.box : dst.box;
-	struct copy_opts opts = { .user = c->args.val[OPT_USER], .note = skipped, .arg = c };
+	struct notes notes = { .c = c };
+	struct copy_opts opts = { .user = c->args.val[OPT_USER], .note = skipped, .arg = &notes };
 	struct copy_result res = { 0 };
 	char name[BOX_NAME_MAX + 1];
 	OWN_ANSWER a = ANSWER_INIT;
@@ -191,5 +206,5 @@ int cmd_cp(struct cli *c)
 		r = copy_in(a.fds[0], AT_FDCWD, src.path, inside.data, &opts, &res, &e);
 	if (r < 0)
 		return say_failed(c, &e);
-	return conclude(c, &res);
+	return conclude(c, &notes, &res);
 }

@@ -234,6 +234,9 @@ int cmd_rename(struct cli *c)
 		put_text(&c->out, c->args.names[1]);
 		(void)buf_putc(&c->out, '\n');
 	}
+	/* What runs in it knows it by that name, and nobody may change it under them. */
+	if (strcmp(json_str(json_get(a.doc.root, "box"), "state", ""), "running") == 0)
+		say_note(c, "it keeps its old host name until it is stopped and started again");
 	return EXIT_OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,14 +25,31 @@ static int open_source(const char *source, int *ret_fd, struct err *e)
 	return 0;
 }
 
+/*
+ * The daemon cancels a build when whoever waits for it goes away, so all that is left to do is to say so; only what a
+ * handler may do, and then end as the signal wants it.
+ */
+static void interrupted(int sig)
+{
+	static const char text[] = "\ncubby: the build is cancelled (--no-wait would let it go on by itself)\n";
+	ssize_t k = write(2, text, sizeof(text) - 1);
+
+	(void)k;
+	(void)signal(sig, SIG_DFL);
+	(void)raise(sig);
+}
+
 int cmd_template_create(struct cli *c)
 {
+	struct sigaction sa = { .sa_handler = interrupted, .sa_flags = (int)SA_RESTART }, was;
 	const char *name = c->args.names[0], *source = c->args.nnames > 1 ? c->args.names[1] : name;
 	OWN_QUESTION q = { 0 };
 	OWN_ANSWER a = ANSWER_INIT;
 	OWN_FD fd = FD_NONE;
 	struct err e = ERR_INIT;
 	uint64_t limit = 0;
+	bool handled;
+	int r;
 
 	question_begin(&q, "template-create");
 	json_put_str(&q.json, "name", name);
@@ -46,7 +64,13 @@ int cmd_template_create(struct cli *c)
 	json_put_bool(&q.json, "wait", !args_has(&c->args, O(NO_WAIT)));
 	if (open_source(source, &fd, &e) < 0)
 		return say_failed(c, &e);
-	if (ask(c, &q, &fd, fd >= 0 ? 1 : 0, &a, &e) < 0)
+	handled = !args_has(&c->args, O(NO_WAIT)) && sigaction(SIGINT, NULL, &was) == 0 && was.sa_handler != SIG_IGN;
+	if (handled)
+		(void)sigaction(SIGINT, &sa, NULL);
+	r = ask(c, &q, &fd, fd >= 0 ? 1 : 0, &a, &e);
+	if (handled)
+		(void)sigaction(SIGINT, &was, NULL);
+	if (r < 0)
 		return say_failed(c, &e);
 	if (c->json) {
 		say_json(c, json_get(a.doc.root, "template"));

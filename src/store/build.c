@@ -434,8 +434,8 @@ static void keep_log(struct template_store *s, struct template_build *b, const s
 	char failed[NAME_MAX_LEN + 16];
 
 	if (dir_fd >= 0) {
-		(void)tree_remove(dir_fd, "root", NULL);
-		(void)tree_remove(dir_fd, "mask", NULL);
+		(void)store_discard(s, dir_fd, "root", NULL);
+		(void)store_discard(s, dir_fd, "mask", NULL);
 		(void)unlinkat(dir_fd, "meta.json", 0);
 		(void)unlinkat(dir_fd, "progress", 0);
 		if (place_read(dir_fd, "state.json", &text) == 0)
@@ -447,7 +447,7 @@ static void keep_log(struct template_store *s, struct template_build *b, const s
 		if (renameat(s->building_fd, entry_of(b), s->building_fd, failed) == 0)
 			return;
 	}
-	(void)tree_remove(s->building_fd, entry_of(b), NULL);
+	(void)store_discard(s, s->building_fd, entry_of(b), NULL);
 }
 
 /* The error that the builder itself has written, if it has. */

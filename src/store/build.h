@@ -24,6 +24,8 @@ struct template_store {
 	char *host_root;	/* where the host's file system is: "/" but in tests */
 	int templates_fd, building_fd;
 	uint32_t ids;
+	int (*discard)(const char *parent, const char *name, void *arg); /* NULL: remove at once */
+	void *discard_arg;
 };
 
 struct build {
@@ -56,6 +58,9 @@ int unpack_build(struct build *b, struct err *e);		/* unpack.c: an archive, from
 
 /* Of a root that came from elsewhere: the directories that every box needs, as real ones, and the user `agent`. copy.c */
 int root_finish(struct build *b, bool want_sudo, struct err *e);
+
+/* Remove dir_fd/name, which is of this store and may be large: at once, or as template_store_discard() says. template.c */
+int store_discard(struct template_store *s, int dir_fd, const char *name, struct err *e);
 
 /* The mark of what the "host" template is made from; never 0. */
 uint64_t host_stamp(int host_fd);

@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,6 +80,31 @@ void template_store_free(struct template_store *s)
 	free(s->dir);
 	free(s->host_root);
 	free(s);
+}
+
+/* What was put aside to be removed. No template can have the name; the dot makes it one of the entries that a sweep looks at. */
+#define GONE "-gone."
+
+static void hand_on(struct template_store *s, const char *gone)
+{
+	char parent[PATH_MAX];
+
+	if (snprintf(parent, sizeof(parent), "%s/building", s->dir) < (int)sizeof(parent))
+		(void)s->discard(parent, gone, s->discard_arg);
+}
+
+int store_discard(struct template_store *s, int dir_fd, const char *name, struct err *e)
+{
+	char gone[32];
+	uint32_t rnd;
+
+	if (!s->discard || getrandom(&rnd, sizeof(rnd), 0) != (ssize_t)sizeof(rnd))
+		return tree_remove(dir_fd, name, e);
+	(void)snprintf(gone, sizeof(gone), GONE "%08x", rnd);
+	if (renameat2(dir_fd, name, s->building_fd, gone, RENAME_NOREPLACE) < 0)
+		return errno == ENOENT ? 0 : tree_remove(dir_fd, name, e);
+	hand_on(s, gone);
+	return 0;
 }
 
 int template_store_host_root(struct template_store *s, const char *path)
@@ -333,7 +360,7 @@ int template_remove(struct template_store *s, const char *name, struct err *e)
 	(void)snprintf(meta, sizeof(meta), "%s/meta.json", name);
 	if (unlinkat(s->templates_fd, meta, 0) < 0 && errno != ENOENT)
 		return err_set(e, -errno, "cannot remove the template '%s'", name);
-	r = tree_remove(s->templates_fd, name, e);
+	r = store_discard(s, s->templates_fd, name, e);
 	return r < 0 ? err_while(e, r, "while removing the template '%s'", name) : 0;
 }
 
@@ -452,6 +479,19 @@ int template_log_path(struct template_store *s, const char *name, char *ret, siz
 	return k < 0 || (size_t)k >= n ? err_set(e, -ENAMETOOLONG, "the path of the log of '%s' is too long", name) : 0;
 }
 
+void template_store_discard(struct template_store *s, int (*discard)(const char *parent, const char *name, void *arg), void *arg)
+{
+	struct names building;
+
+	s->discard = discard;
+	s->discard_arg = arg;
+	names_read(s->building_fd, true, &building);
+	for (size_t i = 0; discard && i < building.n; i++)
+		if (strncmp(building.list[i], GONE, sizeof(GONE) - 1) == 0)
+			hand_on(s, building.list[i]);
+	names_done(&building);
+}
+
 int template_sweep(struct template_store *s, struct err *e)
 {
 	struct names have, building;
@@ -464,7 +504,9 @@ int template_sweep(struct template_store *s, struct err *e)
 
 		if (strcmp(dot, ".failed") == 0 || build_alive(s, building.list[i]))
 			continue;
-		r = tree_remove(s->building_fd, building.list[i], failed ? NULL : e);
+		if (s->discard && strncmp(building.list[i], GONE, sizeof(GONE) - 1) == 0)
+			continue;
+		r = store_discard(s, s->building_fd, building.list[i], failed ? NULL : e);
 		removed += r == 0;
 		failed = failed ? failed : r;
 	}
@@ -478,7 +520,7 @@ int template_sweep(struct template_store *s, struct err *e)
 		(void)snprintf(path, sizeof(path), "%s/meta.json", have.list[i]);
 		if (fstatat(s->templates_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
 			continue;
-		r = tree_remove(s->templates_fd, have.list[i], failed ? NULL : e);
+		r = store_discard(s, s->templates_fd, have.list[i], failed ? NULL : e);
 		removed += r == 0;
 		failed = failed ? failed : r;
 	}
@@ -498,7 +540,7 @@ int template_host_prune(struct template_store *s, struct err *e)
 
 		if (strncmp(old.list[i], "host.", 5) != 0)
 			continue;
-		r = tree_remove(s->templates_fd, old.list[i], failed ? NULL : e);
+		r = store_discard(s, s->templates_fd, old.list[i], failed ? NULL : e);
 		removed += r == 0;
 		failed = failed ? failed : r;
 	}

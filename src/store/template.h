@@ -40,6 +40,12 @@ uint32_t template_disk_id(uint32_t ids, uint32_t canonical);
 /* Makes templates/ and building/ where they are missing. ids: TEMPLATE_IDS_…. */
 int template_store_open(const char *state_dir, uint32_t ids, struct template_store **ret, struct err *e);
 void template_store_free(struct template_store *s);
+/*
+ * Removing a large tree takes seconds. With `discard` set, removing and cancelling move it to STATE/building/-gone.XXXXXXXX, which is
+ * no template and no build any more, and hand on that directory and name: whoever gets it removes it in its own time. What an earlier
+ * store put aside and nobody removed is handed on before this returns; without `discard` it is swept like a dead build.
+ */
+void template_store_discard(struct template_store *s, int (*discard)(const char *parent, const char *name, void *arg), void *arg);
 
 /*
  * The parts of a complete template for a box. Strings are malloc'd into ret_parts and freed by
