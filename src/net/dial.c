@@ -44,6 +44,10 @@ void dial(struct conn *c)
 	socklen_t len;
 	int r = target(c, &to, &len), fd;
 
+	if (by_proxy(c) && c->t.box->g->proxy.kind == PROXY_BAD) {
+		conn_refuse(c, "the host goes out through a proxy, and its address isn't one (http://ADDRESS:PORT, no name)");
+		return;
+	}
 	if (r < 0) {
 		conn_fail(c, r);
 		return;

@@ -73,6 +73,22 @@ bool fds_left(const struct gw *g, unsigned used_by_box, unsigned want)
 	return used_by_box + want <= left || used_by_box < 64;
 }
 
+bool box_first(struct gbox *b)
+{
+	uint64_t now = clock_ms() / 100;
+
+	if (now != b->firsts_at) {
+		b->firsts_at = now;
+		b->firsts = 0;
+	}
+	if (b->firsts >= FIRSTS) {
+		b->totals.refused++;
+		return false;
+	}
+	b->firsts++;
+	return true;
+}
+
 bool box_token(struct gbox *b)
 {
 	uint64_t now, more;
@@ -211,6 +227,9 @@ static bool conn_may_stay(struct conn *c)
 
 		policy_judge(b->policy, &b->g->own_addrs, &c->t.addr, c->t.port, &host, 1, &d);
 	}
+	/* The answer that allowed it is forgotten after a while; it holds for the connection's life. */
+	if (d.verdict == VERDICT_ASK && c->asked)
+		return true;
 	if (d.verdict != VERDICT_ALLOW)
 		return false;
 	if (c->to_host != d.to_host)
@@ -249,6 +268,8 @@ void box_rejudge(struct gbox *b)
 		char name[HOST_NAME_MAX_LEN + 1];
 
 		box_judge(b, &f->t.addr, f->t.port, &d, name);
+		if (d.verdict == VERDICT_ASK && f->asked)
+			continue;
 		if (d.verdict != VERDICT_ALLOW || d.to_host != f->to_host || (d.by_name && f->t.proto == PROTO_UDP && f->t.port == 443))
 			flow_end(f, "cut", "the policy was changed");
 	}

@@ -93,6 +93,7 @@ enum {
 	SAY_MS = 10000,		/* from a client's first byte to its name */
 	UDP_MS = 30000, UDP_LONG_MS = 180000,
 	DNS_IDLE_MS = 10000,
+	FIRSTS = 5000,		/* first packets and first datagrams that are looked at in a tenth of a second, of one box */
 	GRANT_MS = 300000, DENIED_MS = 10000,
 	FDS_RESERVE = 128,	/* descriptors that no box gets: pipes, names, listeners */
 	SHARED_BUF = 65536 + 64,
@@ -131,6 +132,9 @@ struct gbox {
 	struct {
 		uint64_t allowed, refused, up, down;
 	} totals;
+	unsigned nrefused;		/* kinds of refusals that wait for the log */
+	uint64_t firsts_at;		/* first packets: how many more are looked at in this tenth of a second */
+	unsigned firsts;
 	uint64_t unlogged;		/* refusals that were too many for the log, since the last sweep */
 };
 
@@ -271,7 +275,7 @@ struct flow {
 	uint64_t used;
 	uint8_t answers;		/* up to 2 */
 	bool six;
-	bool to_host;
+	bool to_host, asked;
 };
 void udp_ready(struct gw *g, int fd);
 void ping_in(struct gbox *b, const struct pkt_echo *e, const uint8_t *pkt, size_t n);
@@ -320,7 +324,7 @@ struct ask {
 
 /* ---- the proxy of the host */
 
-enum proxy_kind { PROXY_NONE, PROXY_HTTP, PROXY_SOCKS5 };
+enum proxy_kind { PROXY_NONE, PROXY_HTTP, PROXY_SOCKS5, PROXY_BAD /* everything that would go there is refused */ };
 struct proxy {
 	enum proxy_kind kind;
 	struct ip addr;
@@ -329,7 +333,7 @@ struct proxy {
 };
 /*
  * "" or http://[USER:PASS@]ADDRESS:PORT, socks5://…, socks5h://…; the address as a literal, in brackets when IPv6; %XX in USER and PASS.
- * -EINVAL; ret is untouched then.
+ * Without a port: 80 for http, else 1080. -EINVAL; ret is untouched then.
  */
 int proxy_parse(const char *url, struct proxy *ret);
 /* Begin the talk with the proxy that c->fd[1] is connected to; then conn_go_on() or conn_fail(). */
@@ -393,6 +397,7 @@ void gw_tick(struct gw *g);		/* there is something that a sweep has to look at *
 void gw_apply_resolv(struct gw *g);
 /* Is there a descriptor for this box? (invariant 3) */
 bool fds_left(const struct gw *g, unsigned used_by_box, unsigned want);
+bool box_first(struct gbox *b);		/* look at this first packet? A flood is dropped unseen, cheaply */
 bool box_token(struct gbox *b);		/* one more connection or flow now? */
 /* How many of `want` bytes may be moved that way now; 0: later, c is run again then. */
 size_t box_room(struct gbox *b, unsigned way, size_t want);

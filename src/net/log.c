@@ -265,6 +265,7 @@ static void refused_end(struct gw *g, struct refused *x)
 	link_del(&x->bucket);
 	link_del(&x->order);
 	g->log->nrefused--;
+	x->t.box->nrefused--;
 	tale_done(&x->t);
 	free(x->why);
 	free(x);
@@ -274,7 +275,6 @@ void log_refused(struct gw *g, const struct tale *t, const char *why, const char
 {
 	struct log *l = log_of(g);
 	struct refused *x;
-	unsigned of_box = 0;
 
 	t->box->totals.refused++;
 	if (!l)
@@ -287,10 +287,7 @@ void log_refused(struct gw *g, const struct tale *t, const char *why, const char
 			return;
 		}
 	}
-	if (l->nrefused >= REFUSED_OF_BOX_MAX)
-		LINK_EACH(k, tmp, &l->order)
-			of_box += LINK_OF(k, struct refused, order)->t.box == t->box;
-	x = l->nrefused < REFUSED_MAX && of_box < REFUSED_OF_BOX_MAX ? calloc(1, sizeof(*x)) : NULL;
+	x = l->nrefused < REFUSED_MAX && t->box->nrefused < REFUSED_OF_BOX_MAX ? calloc(1, sizeof(*x)) : NULL;
 	if (!x) {
 		t->box->unlogged++;
 		gw_tick(g);
@@ -308,6 +305,7 @@ void log_refused(struct gw *g, const struct tale *t, const char *why, const char
 	link_add(refused_bucket(g, t), &x->bucket);
 	link_add(&l->order, &x->order);
 	l->nrefused++;
+	t->box->nrefused++;
 	who_ask(&x->t);
 	gw_tick(g);
 }

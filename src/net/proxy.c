@@ -83,19 +83,24 @@ int proxy_parse(const char *url, struct proxy *ret)
 	if (*url == '[') {
 		const char *close = memchr(url, ']', (size_t)(end - url));
 
-		if (!close || close[1] != ':' || (size_t)(close - url) > sizeof(host))
+		if (!close || (close + 1 != end && close[1] != ':') || (size_t)(close - url) > sizeof(host))
 			return -EINVAL;
 		(void)snprintf(host, sizeof(host), "%.*s", (int)(close - url - 1), url + 1);
 		colon = close + 1;
 	} else {
 		colon = memchr(url, ':', (size_t)(end - url));
-		if (!colon || (size_t)(colon - url) >= sizeof(host))
+		if (!colon)
+			colon = end;
+		if ((size_t)(colon - url) >= sizeof(host))
 			return -EINVAL;
 		(void)snprintf(host, sizeof(host), "%.*s", (int)(colon - url), url);
 	}
-	if (end - colon - 1 <= 0 || (size_t)(end - colon) > sizeof(port))
+	if (colon == end)
+		(void)snprintf(port, sizeof(port), "%s", p.kind == PROXY_HTTP ? "80" : "1080");
+	else if ((size_t)(end - colon) > sizeof(port))
 		return -EINVAL;
-	(void)snprintf(port, sizeof(port), "%.*s", (int)(end - colon - 1), colon + 1);
+	else
+		(void)snprintf(port, sizeof(port), "%.*s", (int)(end - colon - 1), colon + 1);
 	if (ip_parse(host, &p.addr) < 0 || parse_u64(port, 65535, &v) < 0 || v == 0)
 		return -EINVAL;
 	p.port = (uint16_t)v;

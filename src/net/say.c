@@ -16,7 +16,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { DNS_RUNNING_MAX = 16, DNS_OUT_MAX = 256 << 10 };
+enum { DNS_WAIT_MS = 60000, DNS_RUNNING_MAX = 16, DNS_OUT_MAX = 256 << 10 };
 
 void say_begin(struct conn *c)
 {
@@ -339,6 +339,8 @@ void dns_tcp_step(struct conn *c)
 		r = buf_error(&d->out);
 	if (r < 0)
 		conn_end(c, "reset", "");
+	else if (d->nrunning)
+		c->until = clock_ms() + DNS_WAIT_MS;
 	else if (c->way[0].eof && !d->nrunning && !d->out.len)
 		conn_end(c, "closed", "");
 }

@@ -252,9 +252,7 @@ static void first_packet(struct gbox *b, const uint8_t *pkt, const struct pkt_sy
 			if (!ask_conn(c, name))
 				conn_refuse(c, "nobody can be asked now");
 		} else {
-			bool allow;
-
-			c->asked = grant_find(b, name, s->dport, &allow) && allow;
+			c->asked = strcmp(d.rule, "asked") == 0;
 			allowed(c, &d);
 		}
 		return;
@@ -299,7 +297,7 @@ void syn_ready(struct gw *g, int fd)
 			continue;
 		}
 		b = box_by_if(g, from.sll_ifindex);
-		if (!b || (size_t)n > sizeof(g->buf) || from.sll_pkttype != PACKET_HOST)
+		if (!b || (size_t)n > sizeof(g->buf) || from.sll_pkttype != PACKET_HOST || !box_first(b))
 			continue;
 		if (pkt_read_syn(g->buf, (size_t)n, &syn) == 0)
 			first_packet(b, g->buf, &syn);

@@ -290,8 +290,9 @@ static int do_config(struct gw *g, const struct json *q)
 	struct cidr *nets = NULL;
 	size_t n = 0;
 
+	/* Without it nothing may go out another way. */
 	if (proxy_parse(json_str(q, "proxy", ""), &proxy) < 0)
-		return bad(g, "the proxy's address");
+		proxy.kind = PROXY_BAD;
 	if (lab && lab->type == JSON_ARRAY && lab->count) {
 		if (lab->count > LAB_MAX)
 			return bad(g, "lab_public");

@@ -329,8 +329,10 @@ static struct flow *flow_begin(struct tale *t, int *ret_code, const char **ret_w
 		return NULL;
 	}
 	f = flow_new(t, fd, flow_ready, ret_why);
-	if (f)
+	if (f) {
 		f->to_host = d.to_host;
+		f->asked = strcmp(d.rule, "asked") == 0;
+	}
 	return f;
 }
 
@@ -346,6 +348,8 @@ static void datagram(struct gbox *b, const struct ip *src, uint16_t sport, const
 		return;
 	}
 	f = flow_find(b, PROTO_UDP, sport, dst, dport);
+	if (!f && !box_first(b))
+		return;
 	if (!f) {
 		const char *why;
 		char text[160];
