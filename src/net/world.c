@@ -43,6 +43,7 @@
 
 struct setting {
 	const char *path, *value;
+	bool wish;	/* not every kernel has it, nor shows it in a user's own namespace: nothing but speed hangs on it */
 };
 
 /* The namespace of the calling thread; a new one has the host's settings or the kernel's, as the host likes. */
@@ -64,10 +65,11 @@ static int set(const char *path, const char *value, struct err *e)
 static int set_all(const struct setting *s, size_t n, struct err *e)
 {
 	for (size_t i = 0; i < n; i++) {
-		int r = set(s[i].path, s[i].value, e);
+		struct err mine = ERR_INIT;
+		int r = set(s[i].path, s[i].value, &mine);
 
-		if (r < 0)
-			return r;
+		if (r < 0 && !(r == -ENOENT && s[i].wish))
+			return err_why(e, mine.why, r, "%s", mine.text);
 	}
 	return 0;
 }
@@ -99,9 +101,9 @@ static int settings(struct err *e)
 		{ "ipv4/conf/default/log_martians", "0" },
 		{ "ipv4/icmp_echo_ignore_all", "1" },
 		/* Only connections that were judged reach the listener, as many as the gateway lets through. */
-		{ "ipv4/tcp_syncookies", "0" },
-		{ "ipv4/tcp_max_syn_backlog", "65535" },
-		{ "core/somaxconn", "65535" },
+		{ "ipv4/tcp_syncookies", "0", true },
+		{ "ipv4/tcp_max_syn_backlog", "65535", true },
+		{ "core/somaxconn", "65535", true },
 		/* Data in a first packet would be lost to the gateway's reading of what the client says. */
 		{ "ipv4/tcp_fastopen", "0" },
 	};
