@@ -25,7 +25,10 @@ struct copy_opts {
 	const char *user;	/* of the box: whose rights, whose files; NULL: the box's default (struct box_exec) */
 	bool follow;		/* copy_out: when box_path itself is a link, copy what it leads to */
 	uint64_t max_bytes;	/* of content; 0: no limit. More is -EFBIG */
-	/* Something wasn't copied: its path below the copied thing (made by the box, see text_escape()), and why. May be NULL. */
+	/*
+	 * Something wasn't copied: its path, which begins with the copied thing's name unless its content was meant (made by the box,
+	 * see text_escape()), and why. May be NULL.
+	 */
 	void (*note)(const char *path, const char *why, void *arg);
 	void *arg;
 };

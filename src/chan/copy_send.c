@@ -378,7 +378,12 @@ int copy_send(struct copy_stream *s, int dir_fd, const char *path, const char *a
 	if (r < 0) {
 		r = walk_lost(e, r);
 	} else {
+		char own[BOX_NAME_MAX + 1];
+
 		s->res->dirs++;
+		/* As the receiver calls it: a directory whose content is meant has no name of its own. */
+		if (copy_last_name(path, own))
+			(void)walk_trail_push(&w.trail, as);
 		r = enter(&w, fd_take(&fd), "", e);
 	}
 	if (r == 0)
