@@ -49,7 +49,7 @@ static uint8_t lower(uint8_t c)
 
 int dns_name_read(const uint8_t *msg, size_t n, size_t *at, struct dns_name *ret)
 {
-	size_t pos = *at, part = *at, end = 0;
+	size_t pos = *at, part = pos, end = 0;
 	struct dns_name name = { 0 };
 	unsigned hops = 0;
 
