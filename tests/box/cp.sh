@@ -1,6 +1,6 @@
 #!/bin/bash
 # Names of the library, and lists that are meant to be split:
-# shellcheck disable=SC2154,SC2034,SC2046,SC2086
+# shellcheck disable=SC2154,SC2034,SC2046,SC2086,SC2016
 # cubby cp with real trees: many files, modes, times, links, holes, odd names; what it leaves out
 # modes: root userns
 # seconds: 180

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Names of the library, and lists that are meant to be split:
-# shellcheck disable=SC2154,SC2034,SC2046,SC2086
+# shellcheck disable=SC2154,SC2034,SC2046,SC2086,SC2016
 # what each verb says and how it ends: exit statuses, builds that are given up, removals that nobody waits for
 # modes: root userns
 # seconds: 120
