@@ -20,13 +20,14 @@
 #define ATTEMPTS_MAX  5
 #define STARVED_MS    100 /* no descriptor is free: wait for one, so often */
 #define STARVED_MAX   50
+#define TICK_LATE_MS  100
 #define TICK_MS       20 /* while questions wait: who has been taking a place for too long? */
 #define UDP_BATCH     16 /* datagrams of one socket before others have their turn */
 
 struct server {
 	struct sockaddr_storage ss;
 	socklen_t len;
-	char interface[IF_NAMESIZE];	/* "": any */
+	char interface[IF_NAMESIZE]; /* "": any */
 	char text[IP_TEXT_MAX + IF_NAMESIZE + 2];
 };
 
@@ -75,7 +76,9 @@ struct upstream {
 	struct upstream_ask *first, *last; /* those that were begun, by their deadline, soonest first */
 	struct upstream_turn *turns; /* those with waiting questions, in a circle; whose turn it is */
 	unsigned running, fresh;
+	uint32_t takes_ms8; /* what an answer takes, smoothed, in eighths of a millisecond */
 	struct loop_timer timer, tick;
+	uint64_t tick_ms; /* when `tick` was set */
 	uint8_t buf[65536];
 };
 
@@ -481,12 +484,11 @@ static const char *errno_text(int r)
 	}
 }
 
-static void udp_ready(void *arg, uint32_t events)
+/* Returns whether that was the end of this try. */
+static bool udp_read(struct upstream_ask *a)
 {
-	struct upstream_ask *a = arg;
 	struct upstream *u = a->u;
 
-	(void)events;
 	for (unsigned i = 0; i < UDP_BATCH; i++) {
 		ssize_t n = recv(a->fd, u->buf, sizeof(u->buf), 0);
 		uint16_t flags = 0;
@@ -495,33 +497,43 @@ static void udp_ready(void *arg, uint32_t events)
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
-			if (errno != EAGAIN)
-				try_failed(a, errno_text(-errno), true);
-			return;
+			if (errno == EAGAIN)
+				return false;
+			try_failed(a, errno_text(-errno), true);
+			return true;
 		}
 		r = dns_reply_match(u->buf, (size_t)n, a->id, &a->sent, a->type, &flags);
 		/* A server that forgets the case, or a forger who doesn't know it: TCP tells them apart. */
 		if (r == -EILSEQ || (r == 0 && flags & DNS_TC)) {
 			socket_end(a);
 			tcp_begin(a);
-			return;
+			return true;
 		}
 		/* FORMERR may come without the question. The id and the port have to do. */
 		if (r == -EBADMSG && n == DNS_HEAD && !a->plain && u->buf[0] == a->id >> 8 &&
 		    u->buf[1] == (a->id & 0xff) && u->buf[2] & 0x80 && (u->buf[3] & DNS_RCODE) == DNS_FORMERR) {
 			answered(a, u->buf, (size_t)n, DNS_FORMERR);
-			return;
+			return true;
 		}
 		if (r == 0) {
+			/* At most 30 s in eighths: fits. */
+			u->takes_ms8 += (uint32_t)(clock_ms() - a->sent_ms) - u->takes_ms8 / 8;
 			answered(a, u->buf, (size_t)n, flags);
-			return;
+			return true;
 		}
 		if (++a->strangers >= UPSTREAM_STRANGERS) {
 			socket_end(a);
 			tcp_begin(a);
-			return;
+			return true;
 		}
 	}
+	return false;
+}
+
+static void udp_ready(void *arg, uint32_t events)
+{
+	(void)events;
+	(void)udp_read(arg);
 }
 
 /* A connected, non-blocking socket. Negative errno. */
@@ -533,7 +545,8 @@ static int socket_begin(struct upstream_ask *a, int type)
 	if (a->fd < 0)
 		return -errno;
 	/* socket(7): open to everybody since Linux 5.7. */
-	if (s->interface[0] && setsockopt(a->fd, SOL_SOCKET, SO_BINDTODEVICE, s->interface, (socklen_t)strlen(s->interface)) < 0)
+	if (s->interface[0] &&
+	    setsockopt(a->fd, SOL_SOCKET, SO_BINDTODEVICE, s->interface, (socklen_t)strlen(s->interface)) < 0)
 		return -errno;
 	/* The kernel chooses the port by chance (net/ipv4/udp.c, udp_lib_get_port()). */
 	if (connect(a->fd, (const struct sockaddr *)&s->ss, s->len) < 0 && errno != EINPROGRESS)
@@ -681,7 +694,8 @@ static void timer_fired(void *arg)
 			finish(a, -ETIMEDOUT, NULL);
 		else if (a->state == STARVED)
 			advance(a);
-		else
+		/* When the process itself was late (stopped, starved), the answer may be there. */
+		else if (a->state != UDP || !udp_read(a))
 			try_failed(a, errno_text(-ETIMEDOUT), a->state == UDP);
 	}
 	timer_arm(u);
@@ -722,6 +736,7 @@ static void start(struct upstream_ask *a)
 /* What was sent a while ago: the server has taken it; and when others wait, it has had its time. */
 static void make_place(struct upstream *u, uint64_t now)
 {
+	uint64_t fresh_ms = u->takes_ms8 / 2 > UPSTREAM_FRESH_MS ? u->takes_ms8 / 2 : UPSTREAM_FRESH_MS;
 	bool full = u->running >= UPSTREAM_RUNNING;
 	struct upstream_ask *next;
 
@@ -729,9 +744,9 @@ static void make_place(struct upstream *u, uint64_t now)
 		next = a->next;
 		if (a->state == STARVED || a->state == ENDED)
 			continue;
-		if (now - a->sent_ms >= UPSTREAM_FRESH_MS)
+		if (now - a->sent_ms >= fresh_ms)
 			not_fresh(a);
-		if (!full || now - a->sent_ms < UPSTREAM_OLD_MS)
+		if (!full || now - a->sent_ms < UPSTREAM_OLD * fresh_ms)
 			continue;
 		(void)snprintf(a->why, sizeof(a->why), "%s: no answer yet, and others wait", server_now(a)->text);
 		socket_end(a);
@@ -763,7 +778,9 @@ static void ticked(void *arg)
 	struct upstream *u = arg;
 	uint64_t now = clock_ms();
 
-	make_place(u, now);
+	/* Was this process late itself, the answers may be there and unread. */
+	if (now - u->tick_ms < TICK_LATE_MS)
+		make_place(u, now);
 	end_of_patience(u, now);
 	queue_next(u);
 }
@@ -778,8 +795,10 @@ static void queue_next(struct upstream *u)
 		queue_take(a);
 		start(a);
 	}
-	if (u->turns && !u->tick.link)
-		loop_timer_set(u->loop, &u->tick, TICK_MS, ticked, u);
+	if (!u->turns || u->tick.link)
+		return;
+	u->tick_ms = clock_ms();
+	loop_timer_set(u->loop, &u->tick, TICK_MS, ticked, u);
 }
 
 int upstream_begin(struct upstream *u, struct upstream_turn *turn, const struct dns_name *name, uint16_t type,

@@ -18,10 +18,9 @@
 #define UPSTREAM_SERVERS  3 /* resolv.conf(5), MAXNS */
 #define UPSTREAM_RUNNING  1024u /* sockets at once; what comes on top waits its turn ... */
 #define UPSTREAM_QUEUE_MS 10000u /* ... no longer than this, ... */
-#define UPSTREAM_OLD_MS   1000u /* ... and takes the place of one that has had no answer for so long */
-#define UPSTREAM_FRESH \
-	200u /* UDP questions without an answer: more don't fit into the socket of a common name server ... */
-#define UPSTREAM_FRESH_MS   250u /* ... which after this time has taken them out of it */
+#define UPSTREAM_OLD	  4u /* ... and takes the place of one that has waited for an answer so many times longer than fresh ones */
+#define UPSTREAM_FRESH	  200u /* UDP questions without an answer: more don't fit into the socket of a common name server ... */
+#define UPSTREAM_FRESH_MS 250u /* ... which after this time, or four times what its answers take, has read them */
 #define UPSTREAM_SUSPECT_MS 30000u
 #define UPSTREAM_STRANGERS  64u /* so many wrong answers to one socket are an attack: on with TCP */
 
