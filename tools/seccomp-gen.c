@@ -108,7 +108,7 @@ static const struct rule gateway_rules[] = {
 	{ "recvfrom", ALLOW }, { "recvmsg", ALLOW }, { "recvmmsg", ALLOW },
 	{ "sendto", ALLOW }, { "sendmsg", ALLOW }, { "sendmmsg", ALLOW },
 	{ "read", ALLOW }, { "write", ALLOW }, { "readv", ALLOW }, { "writev", ALLOW }, { "close", ALLOW },
-	{ "pipe2", ALLOW }, { "splice", ALLOW }, { "fcntl", ALLOW }, { "fstat", ALLOW }, { "newfstatat", ALLOW }, 
+	{ "pipe2", ALLOW }, { "splice", ALLOW }, { "fcntl", ALLOW }, { "fstat", ALLOW }, { "newfstatat", ALLOW },
 	{ "epoll_create1", ALLOW }, { "epoll_ctl", ALLOW }, { "epoll_wait", ALLOW }, { "epoll_pwait", ALLOW }, { "poll", ALLOW }, { "ppoll", ALLOW },
 	{ "clock_gettime", ALLOW }, { "gettimeofday", ALLOW }, { "getrandom", ALLOW },
 	{ "mmap", C_GW_MEMORY }, { "mprotect", C_GW_MEMORY }, { "munmap", ALLOW }, { "mremap", ALLOW }, { "madvise", ALLOW }, { "brk", ALLOW },

@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { KEEP_IDLE_S = 300, KEEP_EACH_S = 30, KEEP_TRIES = 8 };
+enum { KEEP_IDLE_S = 300 };	/* then nine tries, 75 seconds apart, as Linux does (tcp(7)) */
 
 static bool by_proxy(const struct conn *c)
 {
@@ -58,10 +58,6 @@ void dial(struct conn *c)
 		return;
 	}
 	option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-	option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-	option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
-	option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_EACH_S);
-	option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_TRIES);
 	c->state = CONN_DIAL;
 	c->until = clock_ms() + DIAL_MS;
 	if (connect(fd, (const struct sockaddr *)&to, len) < 0 && errno != EINPROGRESS) {
@@ -76,6 +72,12 @@ void dial(struct conn *c)
 	r = conn_take(c, 1, fd);
 	if (r < 0)
 		conn_fail(c, r);
+}
+
+void dial_keep(struct conn *c)
+{
+	option(c->fd[1], SOL_SOCKET, SO_KEEPALIVE, 1);
+	option(c->fd[1], IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
 }
 
 /* With itself: to a port of the loopback that nobody listens on, and that was taken as the port of our own end. */

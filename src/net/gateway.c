@@ -319,6 +319,15 @@ static void tick(void *arg)
 				conn_end(c, "cut", "the client didn't say in time whom it talks to");
 		}
 	}
+	while (!link_none(&g->young)) {
+		struct conn *c = LINK_OF(g->young.next, struct conn, waits);
+
+		if (c->until > now)
+			break;
+		link_del(&c->waits);
+		c->until = 0;
+		dial_keep(c);
+	}
 	/* Held back for bandwidth, or for a pipe. */
 	LINK_EACH(l, tmp, &g->slow) {
 		link_del(l);
@@ -329,7 +338,7 @@ static void tick(void *arg)
 	more = log_sweep(g, now, false);
 	LINK_EACH(l, tmp, &g->boxes)
 		more = more || !link_none(&LINK_OF(l, struct gbox, all)->flows);
-	if (more || !link_none(&g->waiting) || !link_none(&g->saying) || !link_none(&g->asks) || !link_none(&g->slow))
+	if (more || !link_none(&g->waiting) || !link_none(&g->saying) || !link_none(&g->young) || !link_none(&g->asks) || !link_none(&g->slow))
 		gw_tick(g);
 }
 
@@ -563,7 +572,7 @@ int gateway_serve(struct world *w, int ctl, struct own *own, unsigned files, con
 		link_init(&g->first[i]);
 	for (size_t i = 0; i < FLOW_BUCKETS; i++)
 		link_init(&g->flows[i]);
-	struct link *const heads[] = { &g->waiting, &g->saying, &g->run, &g->asks, &g->exposes, &g->dials, &g->slow };
+	struct link *const heads[] = { &g->waiting, &g->saying, &g->young, &g->run, &g->asks, &g->exposes, &g->dials, &g->slow };
 
 	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
 		link_init(heads[i]);

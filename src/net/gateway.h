@@ -89,6 +89,7 @@ enum {
 	PUT_MAX = 256,		/* put back and not yet accepted, of one box */
 	DIAL_MS = 130000,	/* a little longer than Linux tries itself (tcp_syn_retries = 6) */
 	PUT_MS = 20000,		/* the box's own kernel answers at once, unless the box is gone */
+	YOUNG_MS = 30000,	/* most connections are over by then, and were spared what only long ones need */
 	ICMP_AGAIN_MS = 100,
 	SAY_MS = 10000,		/* from a client's first byte to its name */
 	UDP_MS = 30000, UDP_LONG_MS = 180000,
@@ -199,7 +200,7 @@ struct way {			/* one direction: 0 from the box (side 0) to the far end (side 1)
 
 struct conn {
 	struct link mine;	/* of the box */
-	struct link waits;	/* gw.waiting, until CONN_OPEN; gw.saying, while a name is awaited */
+	struct link waits;	/* gw.waiting, until CONN_OPEN; gw.saying, while a name is awaited; gw.young */
 	struct link run;	/* gw.run: has more to do */
 	struct link held;	/* ask.held */
 	struct link bucket;	/* of gw.first, until CONN_OPEN */
@@ -241,6 +242,7 @@ void syn_answered(struct conn *c, bool allow);	/* the answer to CONN_ASK */
 /* dial.c */
 void dial(struct conn *c);
 void dial_ready(struct conn *c);
+void dial_keep(struct conn *c);		/* the kernel asks from time to time whether the far end is still there */
 
 /* tcp.c */
 struct conn *conn_new(struct gbox *b, enum conn_kind kind);	/* NULL: no memory */
@@ -252,6 +254,7 @@ void conn_open(struct conn *c);
 void conn_end(struct conn *c, const char *end, const char *why);
 void conn_pump(struct conn *c);		/* move what can be moved; may end c */
 void conn_run_later(struct conn *c);
+void conn_young(struct conn *c);	/* from here on nothing but the bytes */
 void pipes_done(struct gw *g);
 void reset_fd(int *fd);			/* close with a reset */
 /* say.c */
@@ -371,7 +374,7 @@ struct gw {
 	struct link boxes, by_if[IF_BUCKETS];
 	struct link first[FIRST_BUCKETS];	/* connections that aren't open, by addresses and ports */
 	struct link flows[FLOW_BUCKETS];
-	struct link waiting, saying, run, asks, exposes, dials, slow;
+	struct link waiting, saying, run, young, asks, exposes, dials, slow;
 	unsigned nasks;
 	uint32_t next_n;
 	uint64_t ping_refused;		/* until then ping sockets are known not to be had */

@@ -29,8 +29,8 @@ static void agreed(struct conn *c)
 {
 	c->say = false;
 	c->named = true;
-	c->until = 0;
 	link_del(&c->waits);
+	conn_young(c);
 	conn_pump(c);
 }
 

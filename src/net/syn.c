@@ -310,7 +310,7 @@ static void accepted(struct gw *g, int fd, const struct sockaddr_storage *peer)
 {
 	struct sockaddr_storage local;
 	socklen_t len = sizeof(local);
-	struct pkt_syn s;
+	struct pkt_syn s = { .ip_len = 0 };
 	struct conn *c;
 
 	if (getsockname(fd, (struct sockaddr *)&local, &len) < 0 ||

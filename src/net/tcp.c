@@ -299,7 +299,8 @@ static int pump(struct conn *c, unsigned w)
 			break;
 		r = 0;
 		if (x->eof) {
-			if (!x->shut && shutdown(c->fd[!w], SHUT_WR) < 0 && errno != ENOTCONN)
+			/* When it was the last one, what follows is close(2), which says the same. */
+			if (!x->shut && !c->way[!w].shut && shutdown(c->fd[!w], SHUT_WR) < 0 && errno != ENOTCONN)
 				r = -errno;
 			x->shut = true;
 			break;
@@ -416,11 +417,20 @@ int conn_take(struct conn *c, unsigned side, int fd)
 	return 0;
 }
 
+void conn_young(struct conn *c)
+{
+	c->until = clock_ms() + YOUNG_MS;
+	link_add(&c->t.box->g->young, &c->waits);
+	gw_tick(c->t.box->g);
+}
+
 void conn_open(struct conn *c)
 {
 	c->t.box->totals.allowed++;
 	if (c->say)
 		say_begin(c);
+	else if (c->kind == CONN_OUT)
+		conn_young(c);
 	/* Its first event tells what the new socket has; the far end may have spoken first. */
 	c->writable[0] = true;
 	conn_pump(c);

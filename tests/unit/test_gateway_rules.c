@@ -363,16 +363,22 @@ static void why_and_show_tell(void **state)
 	assert_int_equal(net_connect(n.box[0].ns, "203.0.113.10", 8080, 3000, &c), 0);
 	q = net_event(&n, "who", &doc);
 	assert_string_equal(json_str(q, "proto", ""), "tcp");
-	(void)snprintf(text, sizeof(text), "{\"op\":\"who\",\"n\":%d,\"process\":\"curl\"}", (int)json_int(q, "n", 0));
+	(void)snprintf(text, sizeof(text), "{\"op\":\"who\",\"n\":%d,\"process\":\"cu\\\"rl\"}", (int)json_int(q, "n", 0));
 	json_doc_done(&doc);
 	net_send(&n, text, FD_NONE);
 	net_send(&n, "{\"op\":\"show\",\"n\":3,\"id\":\"aqwertyuiopasdfgh12z\"}", FD_NONE);
 	q = net_event(&n, "show", &doc);
 	m = json_get(q, "conns")->child;
 	assert_non_null(m);
-	assert_string_equal(json_str(m, "process", ""), "curl");
+	assert_string_equal(json_str(m, "process", ""), "cu\"rl");
 	assert_int_equal(json_int(m, "port", 0), 8080);
 	json_doc_done(&doc);
+	/* A box chooses the names of its processes: they stay one word of one line. */
+	fd_close(&c);
+	OWN_FD s = net_accept(l);
+
+	fd_close(&s);
+	assert_true(net_logged(&n, "\"process\":\"cu\\\"rl\",\"proto\":\"tcp\"", "\"end\":\"closed\"}"));
 	net_down(&n);
 }
 
