@@ -139,6 +139,8 @@ static int near_end(const struct job *j, int box)
 		  .replace = true },	/* it outlives an interface */
 	};
 	const struct rtnl_route six[] = {
+		/* The kernel adds it as well, but from a work queue (addrconf_dad_work()), and what comes before that is lost. */
+		{ .family = AF_INET6, .type = RTN_LOCAL, .table = RT_TABLE_LOCAL, .dst = j->box6, .bits = 128, .index = j->near },
 		{ .family = AF_INET6, .type = RTN_UNICAST, .table = RT_TABLE_MAIN, .dst = j->gate6, .bits = 128, .index = j->near },
 		{ .family = AF_INET6, .type = RTN_UNICAST, .table = RT_TABLE_MAIN, .via = j->gate6, .index = j->near },
 	};
