@@ -185,7 +185,7 @@ static void start_gateway(struct test_net *n)
 
 		if (dup2(c, GATEWAY_CTL_FD) < 0 || dup2(g, GATEWAY_NS_FD) < 0)
 			_exit(120);
-		(void)execve(self, getenv("GATEWAY_KEEP_ID") ? (char *const[]){ self, NULL } : argv, env);
+		(void)execve(self, argv, env);
 		_exit(121);
 	}
 	(void)close(ctl[1]);
