@@ -64,6 +64,14 @@ static bool path_ok(const char *s)
 	return true;
 }
 
+static bool text_ok(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < ' ' || (unsigned char)*s >= 0x7f)
+			return false;
+	return true;
+}
+
 /* What to write instead, for messages. */
 static const char *grammar(enum conf_kind kind)
 {
@@ -88,6 +96,8 @@ static const char *grammar(enum conf_kind kind)
 		return "a duration such as 90s, 10m or 1h30m, or off";
 	case CONF_IS_PATH_AUTO:
 		return "an absolute path, or auto";
+	case CONF_IS_TEXT:
+		return "printable characters";
 	}
 	return "something else";
 }
@@ -112,6 +122,8 @@ static int judge(const struct conf_key *k, const char *text, struct conf_value *
 		return list_ok(text) ? 0 : -EINVAL;
 	case CONF_IS_PATH_AUTO:
 		return path_ok(text) ? 0 : -EINVAL;
+	case CONF_IS_TEXT:
+		return text_ok(text) ? 0 : -EINVAL;
 	case CONF_IS_SIZE:
 	case CONF_IS_SIZE_AUTO:
 		r = parse_size(text, &num);

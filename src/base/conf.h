@@ -37,6 +37,7 @@ enum conf_kind {
 	CONF_IS_CPUS,	/* parse_cpus() */
 	CONF_IS_DURATION,	/* parse_duration(), or "off" which is 0 */
 	CONF_IS_PATH_AUTO,	/* an absolute path without "..", or "auto" */
+	CONF_IS_TEXT,		/* printable ASCII; who uses it knows its grammar */
 };
 
 /* One row of the table. */

@@ -22,6 +22,7 @@
 
 #include "base/parse.h"
 #include "box/daemon.h"
+#include "box/net.h"
 #include "store/tree.h"
 
 /* A daemon that leaves waits so long for a box that is just being made. */
@@ -75,6 +76,7 @@ static void reap(struct daemon *d)
 			return;
 		if (builders_reap(d->builders, si.si_pid))
 			continue;
+		known = gateway_reap(d->net, si.si_pid);
 		for (const struct box *b = d->boxes; b && !known; b = b->next)
 			known = b->run.pid == si.si_pid;
 		for (const struct build *b = d->builds; b && !known; b = b->next)
@@ -366,6 +368,8 @@ static int open_all(struct daemon *d, const struct daemon_options *o, struct err
 	if (r == 0)
 		r = template_sweep(d->templates, e) < 0 ? e->code : 0;
 	if (r == 0)
+		r = net_new(d, o->net, e);
+	if (r == 0)
 		r = recover(d, e);
 	if (r == 0)
 		r = server_listen(d, e);
@@ -397,6 +401,7 @@ static void close_all(struct daemon *d)
 		}
 		box_free(b);
 	}
+	net_free(d->net);
 	template_store_free(d->templates);
 	db_close(d->db);
 	loop_del(d->loop, &d->signal_io);

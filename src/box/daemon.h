@@ -11,6 +11,7 @@
  *	pool.c		throw-away boxes kept ready
  *	recover.c	what an earlier daemon left
  *	build.c		template builds that somebody waits for
+ *	net.h		the network of boxes, and what is around it
  *
  * Rules:
  * 1. A box with `busy` set has an operation under way. Every other request that would change it waits in
@@ -74,6 +75,9 @@ struct conn {
 	struct loop_timer turn;
 };
 
+struct net;
+struct port;
+
 struct box {
 	struct daemon *d;
 	struct box *next, **link;
@@ -97,6 +101,13 @@ struct box {
 	const char *busy;	/* what is being done, for people */
 	struct req *waiting, **waiting_tail;
 	unsigned nwaiting;
+
+	/* Of its network (net.h). */
+	bool net_on;		/* it has an interface, and the gateway knows it */
+	char net_problem[256];	/* why it has none although it should */
+	struct port *ports;	/* exposed */
+	char **never;		/* what a person refused for good, as items of a policy */
+	unsigned nnever;
 
 	/* Counters as last read, and when: an end is blamed on what happened since. */
 	uint64_t oom_seen, pids_seen, seen_at;
@@ -131,6 +142,7 @@ struct daemon {
 	const struct engine *engine;
 	struct builders *builders;
 	struct template_store *templates;
+	struct net *net;
 	char state_dir[1024], run_dir[1024];
 	bool rootless;
 	unsigned ids;		/* of the namespace, when rootless */
@@ -153,6 +165,7 @@ struct daemon {
 	unsigned sweeps;	/* still to be done */
 	char pool_template[2 * NAME_MAX_LEN], pool_tz[64];
 	struct limits pool_limits;
+	bool pool_net;			/* with an interface */
 	uint64_t pool_used_at;
 	unsigned pool_making;
 	char user_template[2 * NAME_MAX_LEN];	/* whose users were looked up last: has it the default one? */

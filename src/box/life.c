@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "box/net.h"
 #include "chan/box.h"
 
 /* What a command gets to end itself when the time of its box is over. */
@@ -77,6 +78,14 @@ static void slot_free(struct box *b)
 
 static void unwatch(struct box *b)
 {
+	net_box_off(b);
+	b->run.net_index = 0;
+	b->run.net_if = 0;
+	b->net_problem[0] = '\0';
+	while (b->nnever > 0)
+		free(b->never[--b->nnever]);
+	free(b->never);
+	b->never = NULL;
 	loop_del(b->d->loop, &b->exit_io);
 	fd_close(&b->run.pidfd);
 	b->run.pid = 0;
@@ -192,6 +201,7 @@ void box_write(const struct box *b, struct json_out *o, const char *key, bool op
 	if (b->started)
 		json_put_int(o, "started", b->started);
 	spec_write(&b->spec, o);
+	net_write(b, o);
 	if (b->expires)
 		json_put_int(o, "expires", b->expires);
 	if (b->throw_away)
@@ -273,6 +283,7 @@ static void exited(void *arg, uint32_t events)
 		box_down(b, BUILD_NOW, false, then, b->then_arg);
 		return;
 	}
+	net_box_off(b);
 	if (b->busy)	/* being taken down: the builder knows */
 		return;
 	blame(b);
@@ -352,15 +363,64 @@ static void up_undone(struct box *b, int r, struct err *e, void *arg)
 	free(f);
 }
 
+static void up_ok(struct bringup *u)
+{
+	struct box *b = u->b;
+
+	b->state = BOX_RUNNING;
+	b->why[0] = '\0';
+	b->started = now_s();
+	b->oom_seen = b->pids_seen = 0;
+	b->seen_at = clock_ms();
+	/* A pooled one is nobody's yet: the gateway learns of it when it is somebody's, and until then nothing leaves it. */
+	if (!b->pooled)
+		net_box_on(b);
+	box_timers(b);
+	u->then(b, 0, NULL, u->arg);
+	free(u);
+}
+
+/* The engine left nothing, unless its builder was killed: make sure. */
+static void up_undo(struct bringup *u, int r, struct err *e)
+{
+	struct failure *f = calloc(1, sizeof(*f));
+
+	if (!f) {
+		up_failed(u->b, r, e, u);
+		return;
+	}
+	f->u = u;
+	f->e = *e;
+	box_down(u->b, BUILD_NOW, false, up_undone, f);
+}
+
+/* The box runs, and what it sends is carried, or never will be. */
+static void up_net(void *arg, int r, const struct err *e)
+{
+	struct bringup *u = arg;
+	struct err mine = ERR_INIT;
+
+	if (r < 0)
+		mine = *e;
+	else if (!u->b->exit_io.on)
+		r = err_why(&mine, WHY_INTERNAL, -EIO, "the first process of box '%s' ended at once", u->b->name);
+	if (r == 0)
+		up_ok(u);
+	else
+		up_undo(u, r, &mine);
+}
+
 static void up_done(void *arg, int r, const struct json *answer, int *fd, const struct err *e)
 {
 	struct bringup *u = arg;
 	struct box *b = u->b;
-	struct box_run run = { .pid = (pid_t)json_int(answer, "pid", 0), .pidfd = *fd };
-	struct failure *f;
+	struct box_run run = {
+		.pid = (pid_t)json_int(answer, "pid", 0), .pidfd = *fd, .net_index = (unsigned)json_int(answer, "net_index", 0),
+		.net_if = (int)json_int(answer, "net_if", 0),
+	};
 	struct err mine = ERR_INIT;
 
-	if (r == 0 && (run.pid <= 1 || *fd < 0))
+	if (r == 0 && (run.pid <= 1 || *fd < 0 || (b->spec.net && (run.net_index < NET_INDEX_MIN || run.net_if <= 0))))
 		r = err_why(&mine, WHY_INTERNAL, -EIO, "the builder's answer makes no sense");
 	else if (r < 0)
 		mine = *e;
@@ -368,26 +428,12 @@ static void up_done(void *arg, int r, const struct json *answer, int *fd, const 
 		*fd = FD_NONE;
 		r = box_adopt(b, &run, &mine);
 	}
-	if (r == 0) {
-		b->state = BOX_RUNNING;
-		b->why[0] = '\0';
-		b->started = now_s();
-		b->oom_seen = b->pids_seen = 0;
-		b->seen_at = clock_ms();
-		box_timers(b);
-		u->then(b, 0, NULL, u->arg);
-		free(u);
-		return;
-	}
-	/* The engine left nothing, unless its builder was killed: make sure. */
-	f = calloc(1, sizeof(*f));
-	if (!f) {
-		up_failed(b, r, &mine, u);
-		return;
-	}
-	f->u = u;
-	f->e = mine;
-	box_down(b, BUILD_NOW, false, up_undone, f);
+	if (r < 0)
+		up_undo(u, r, &mine);
+	else if (b->spec.net)
+		gateway_want(b->d->net, up_net, u);
+	else
+		up_ok(u);
 }
 
 static int fill(struct box *b, struct box_spec *s, char **sources, const int *fds, char *box_dir, char *run_dir, size_t n,
@@ -409,6 +455,7 @@ static int fill(struct box *b, struct box_spec *s, char **sources, const int *fd
 	s->allow_weaker = b->spec.allow_weaker;
 	s->weaken = b->spec.weaken;
 	s->throw_away = b->throw_away;
+	s->net = b->spec.net != NULL;
 	r = slot_take(b, e);
 	if (r < 0)
 		return r;
@@ -447,6 +494,9 @@ void box_up(struct box *b, enum builder_queue q, const int *fds, size_t nfds,
 		u->arg = arg;
 		r = fill(b, s, sources, nfds > 0 ? fds : NULL, box_dir, run_dir, sizeof(box_dir), &e);
 	}
+	/* Started side by side with the box. */
+	if (r == 0 && b->spec.net)
+		gateway_start(b->d->net);
 	if (r == 0)
 		r = builders_start_box(b->d->builders, q, s, sources, b->owner, up_done, u, &e);
 	if (s)

@@ -10,13 +10,13 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "box/net.h"
 #include "sys/path.h"
 
 /* A disk with less than this left is "full" when a command failed. */
 #define DISK_FULL_BYTES (128u << 10)
 
-static void fail(struct req *q, enum why why, int code, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-static void fail(struct req *q, enum why why, int code, const char *fmt, ...)
+void op_fail(struct req *q, enum why why, int code, const char *fmt, ...)
 {
 	struct err e = ERR_INIT;
 	char text[ERR_TEXT_MAX];
@@ -29,7 +29,7 @@ static void fail(struct req *q, enum why why, int code, const char *fmt, ...)
 	req_fail(q, &e);
 }
 
-static void answer_box(struct req *q, const struct box *b)
+void op_answer_box(struct req *q, const struct box *b)
 {
 	struct buf text = BUF_INIT(SPEC_TEXT_MAX + 4096);
 	struct json_out o;
@@ -44,7 +44,7 @@ static void answer_box(struct req *q, const struct box *b)
 static void wait_for(struct req *q, struct box *b)
 {
 	if (b->nwaiting >= WAITERS_MAX) {
-		fail(q, WHY_BUSY, -EBUSY, "box '%s' is %s, and too many already wait for it", b->name, b->busy);
+		op_fail(q, WHY_BUSY, -EBUSY, "box '%s' is %s, and too many already wait for it", b->name, b->busy);
 		return;
 	}
 	q->waited = true;
@@ -58,13 +58,13 @@ static void wait_for(struct req *q, struct box *b)
  * The box that a request names, ready to be changed. NULL: the request has been answered and is gone, or waits for the
  * operation that is under way and is dispatched anew after it. So what it says is read before.
  */
-static struct box *named(struct req *q, bool to_change)
+struct box *op_box(struct req *q, bool to_change)
 {
 	const char *name = json_str(q->doc.root, "box", NULL);
 	struct box *b;
 
 	if (!name) {
-		fail(q, WHY_BAD_REQUEST, -EINVAL, "the request names no box");
+		op_fail(q, WHY_BAD_REQUEST, -EINVAL, "the request names no box");
 		return NULL;
 	}
 	b = box_find(q->d, q->uid, json_bool(q->doc.root, "all", false), name);
@@ -77,16 +77,16 @@ static struct box *named(struct req *q, bool to_change)
 				words[n++] = k->name;
 		near = nearest_word(name, words, n);
 		if (near)
-			fail(q, WHY_NO_SUCH_BOX, -ENOENT, "there is no box '%.64s': did you mean '%s'?", name, near);
+			op_fail(q, WHY_NO_SUCH_BOX, -ENOENT, "there is no box '%.64s': did you mean '%s'?", name, near);
 		else
-			fail(q, WHY_NO_SUCH_BOX, -ENOENT, "there is no box '%.64s': 'cubby ls' shows the ones there are", name);
+			op_fail(q, WHY_NO_SUCH_BOX, -ENOENT, "there is no box '%.64s': 'cubby ls' shows the ones there are", name);
 		return NULL;
 	}
 	if (b->owner != q->uid && strcmp(b->name, name) == 0) {
 		/* Root asked for anybody's. Which of two is meant is not for us to guess. */
 		for (const struct box *k = q->d->boxes; k; k = k->next)
 			if (k != b && !k->pooled && strcmp(k->name, name) == 0) {
-				fail(q, WHY_BAD_REQUEST, -EINVAL, "several users have a box '%.64s': name it by its id ('cubby ls "
+				op_fail(q, WHY_BAD_REQUEST, -EINVAL, "several users have a box '%.64s': name it by its id ('cubby ls "
 				     "--all --json' shows it)", name);
 				return NULL;
 			}
@@ -116,7 +116,7 @@ static void settle(struct box *b, struct req *q, int r, struct err *e)
 	if (!b->throw_away)
 		(void)db_journal_end(b->d->db, b->id, NULL);
 	if (r == 0)
-		answer_box(q, b);
+		op_answer_box(q, b);
 	else
 		req_fail(q, &mine);
 	box_release(b);
@@ -137,6 +137,7 @@ static void defaults(struct daemon *d, struct spec *s)
 	s->limits.cpu_milli = (uint32_t)conf_num(c, CONF_CPUS);
 	s->limits.io_read = conf_num(c, CONF_IO_READ);
 	s->limits.io_write = conf_num(c, CONF_IO_WRITE);
+	net_defaults(c, &s->net_limits);
 	s->ttl_ms = conf_num(c, CONF_TTL);
 	s->idle_ms = conf_num(c, CONF_IDLE);
 }
@@ -286,7 +287,7 @@ static void new_up(struct box *b, int r, struct err *e, void *arg)
 	if (r == 0) {
 		box_event(b, "created", b->spec.template);
 		b->busy = NULL;
-		answer_box(q, b);
+		op_answer_box(q, b);
 		box_release(b);
 		return;
 	}
@@ -363,6 +364,20 @@ static int new_weakened(struct req *q, bool run, struct spec *s, struct err *e)
 	return 0;
 }
 
+/* What it asks to reach, whole or not at all; and what every box may reach where it says nothing. */
+static int judge_net(struct req *q, struct spec *s, struct err *e)
+{
+	bool said = json_get(q->doc.root, "net");
+	char *net = NULL;
+	int r = net_policy(q->d, s->net ? s->net : said ? "none" : NULL, json_str(q->doc.root, "net_more", NULL), &net, e);
+
+	if (r < 0)
+		return r;
+	free(s->net);
+	s->net = net;
+	return 0;
+}
+
 static void op_new(struct req *q)
 {
 	struct daemon *d = q->d;
@@ -379,6 +394,8 @@ static void op_new(struct req *q)
 	r = spec_parse(m, &s, &e);
 	if (r == 0)
 		r = new_weakened(q, run, &s, &e);
+	if (r == 0)
+		r = judge_net(q, &s, &e);
 	if (r == 0 && run && q->conn && q->conn->holds)
 		(void)err_why(&e, WHY_WRONG_STATE, -EBUSY, "this connection has a throw-away box already: use another one");
 	if (r == 0 && e.code == 0)
@@ -407,7 +424,7 @@ static void op_new(struct req *q)
 	if (!json_get(m, "user")) {
 		default_user(d, &s);
 	} else if (!run && !user_known(d, &s)) {
-		fail(q, WHY_BAD_REQUEST, -ENOENT, "--user: template '%s' has no user '%.64s' (see its /etc/passwd): take one that it "
+		op_fail(q, WHY_BAD_REQUEST, -ENOENT, "--user: template '%s' has no user '%.64s' (see its /etc/passwd): take one that it "
 		     "has, or a UID", s.template, s.user);
 		spec_done(&s);
 		return;
@@ -425,6 +442,8 @@ static void op_new(struct req *q)
 			if (s.ttl_ms)
 				b->expires = now_s() + (int64_t)((s.ttl_ms + 999) / 1000);
 			box_timers(b);
+			b->owner = q->uid;
+			net_box_on(b);
 			hand_over(q, b);
 			return;
 		}
@@ -514,7 +533,7 @@ static void bring_up(struct box *b, struct req *q, void (*then)(struct box *, in
 
 static void op_open(struct req *q)
 {
-	struct box *b = named(q, true);
+	struct box *b = op_box(q, true);
 
 	if (!b)
 		return;
@@ -532,32 +551,32 @@ static void op_open(struct req *q)
 		bring_up(b, q, started_for_open);
 		return;
 	case BOX_PAUSED:
-		fail(q, WHY_WRONG_STATE, -EAGAIN, "box '%s' is paused: 'cubby resume %s' lets it go on", b->name, b->name);
+		op_fail(q, WHY_WRONG_STATE, -EAGAIN, "box '%s' is paused: 'cubby resume %s' lets it go on", b->name, b->name);
 		return;
 	case BOX_BROKEN:
-		fail(q, WHY_WRONG_STATE, -EIO, "box '%s' is broken (%s): 'cubby rm %s' removes it", b->name, b->why, b->name);
+		op_fail(q, WHY_WRONG_STATE, -EIO, "box '%s' is broken (%s): 'cubby rm %s' removes it", b->name, b->why, b->name);
 		return;
 	case BOX_CREATING:
 	case BOX_REMOVING:
 	case BOX_STATES:
 		break;
 	}
-	fail(q, WHY_WRONG_STATE, -EAGAIN, "box '%s' is %s%s%s", b->name, box_state_words[b->state], b->why[0] ? ": " : "",
+	op_fail(q, WHY_WRONG_STATE, -EAGAIN, "box '%s' is %s%s%s", b->name, box_state_words[b->state], b->why[0] ? ": " : "",
 	     b->why);
 }
 
 static void op_start(struct req *q)
 {
-	struct box *b = named(q, true);
+	struct box *b = op_box(q, true);
 
 	if (!b)
 		return;
 	if (b->state == BOX_RUNNING)
-		answer_box(q, b);
+		op_answer_box(q, b);
 	else if (b->state == BOX_STOPPED && !b->throw_away)
 		bring_up(b, q, started);
 	else
-		fail(q, WHY_WRONG_STATE, -EAGAIN, "box '%s' is %s: %s", b->name, box_state_words[b->state],
+		op_fail(q, WHY_WRONG_STATE, -EAGAIN, "box '%s' is %s: %s", b->name, box_state_words[b->state],
 		     b->state == BOX_PAUSED ? "resume it instead" : "'cubby rm' removes it");
 }
 
@@ -578,31 +597,31 @@ static void stopped(struct box *b, int r, struct err *e, void *arg)
 }
 
 /* Of a broken box only the end is left: what is known of it may be wrong, and must not be written over what there is. */
-static bool whole(struct req *q, const struct box *b)
+bool op_whole(struct req *q, const struct box *b)
 {
 	if (b->state != BOX_BROKEN)
 		return true;
-	fail(q, WHY_WRONG_STATE, -EIO, "box '%s' is broken (%s): 'cubby rm %s' removes it", b->name, b->why, b->name);
+	op_fail(q, WHY_WRONG_STATE, -EIO, "box '%s' is broken (%s): 'cubby rm %s' removes it", b->name, b->why, b->name);
 	return false;
 }
 
 static void op_stop(struct req *q)
 {
 	int64_t grace = json_int(q->doc.root, "grace_ms", 10000);
-	struct box *b = named(q, true);
+	struct box *b = op_box(q, true);
 	struct err e = ERR_INIT;
 
 	if (!b)
 		return;
 	if (grace < 0) {
-		fail(q, WHY_BAD_REQUEST, -EINVAL, "'grace_ms' has to be a number that is not negative");
+		op_fail(q, WHY_BAD_REQUEST, -EINVAL, "'grace_ms' has to be a number that is not negative");
 		return;
 	}
 	if (b->state == BOX_STOPPED) {
-		answer_box(q, b);
+		op_answer_box(q, b);
 		return;
 	}
-	if (!whole(q, b))
+	if (!op_whole(q, b))
 		return;
 	if (!b->throw_away && db_journal_begin(b->d->db, b->id, "stop", &e) < 0) {
 		req_fail(q, &e);
@@ -614,18 +633,18 @@ static void op_stop(struct req *q)
 
 static void freeze(struct req *q, bool on)
 {
-	struct box *b = named(q, true);
+	struct box *b = op_box(q, true);
 	enum box_state from = on ? BOX_RUNNING : BOX_PAUSED, to = on ? BOX_PAUSED : BOX_RUNNING;
 	struct err e = ERR_INIT;
 
 	if (!b)
 		return;
 	if (b->state == to) {
-		answer_box(q, b);
+		op_answer_box(q, b);
 		return;
 	}
 	if (b->state != from) {
-		fail(q, WHY_WRONG_STATE, -EAGAIN, "box '%s' is %s: only a %s one can be %s", b->name,
+		op_fail(q, WHY_WRONG_STATE, -EAGAIN, "box '%s' is %s: only a %s one can be %s", b->name,
 		     box_state_words[b->state], box_state_words[from], on ? "paused" : "resumed");
 		return;
 	}
@@ -639,7 +658,7 @@ static void freeze(struct req *q, bool on)
 	if (box_save(b, false, &e) < 0)
 		req_fail(q, &e);
 	else
-		answer_box(q, b);
+		op_answer_box(q, b);
 }
 
 static void op_pause(struct req *q)
@@ -676,17 +695,17 @@ static void removed(struct box *b, int r, struct err *e, void *arg)
 
 static void op_rm(struct req *q)
 {
-	struct box *b = named(q, true);
+	struct box *b = op_box(q, true);
 	struct err e = ERR_INIT;
 
 	if (!b)
 		return;
 	if (b->throw_away) {
-		fail(q, WHY_WRONG_STATE, -EBUSY, "box '%s' goes when its command ends", b->name);
+		op_fail(q, WHY_WRONG_STATE, -EBUSY, "box '%s' goes when its command ends", b->name);
 		return;
 	}
 	if ((b->state == BOX_RUNNING || b->state == BOX_PAUSED) && !json_bool(q->doc.root, "force", false)) {
-		fail(q, WHY_WRONG_STATE, -EBUSY, "box '%s' is %s: stop it first, or remove it with --force", b->name,
+		op_fail(q, WHY_WRONG_STATE, -EBUSY, "box '%s' is %s: stop it first, or remove it with --force", b->name,
 		     box_state_words[b->state]);
 		return;
 	}
@@ -710,7 +729,7 @@ static void op_rm(struct req *q)
 static void op_rename(struct req *q)
 {
 	const char *name = json_str(q->doc.root, "name", "");
-	struct box *b = named(q, true);
+	struct box *b = op_box(q, true);
 	char old[NAME_MAX_LEN + 1];
 	struct box *other;
 	struct err e = ERR_INIT;
@@ -718,14 +737,14 @@ static void op_rename(struct req *q)
 	if (!b)
 		return;
 	if (!name_ok(name)) {
-		fail(q, WHY_BAD_REQUEST, -EINVAL, "'%.80s' is not a name for a box: " NAME_RULE, name);
+		op_fail(q, WHY_BAD_REQUEST, -EINVAL, "'%.80s' is not a name for a box: " NAME_RULE, name);
 		return;
 	}
-	if (!whole(q, b))
+	if (!op_whole(q, b))
 		return;
 	other = box_find(q->d, b->owner, false, name);
 	if (other && other != b) {
-		fail(q, WHY_EXISTS, -EEXIST, "there is a box '%s' already", name);
+		op_fail(q, WHY_EXISTS, -EEXIST, "there is a box '%s' already", name);
 		return;
 	}
 	memccpy(old, b->name, '\0', sizeof(old));
@@ -736,28 +755,32 @@ static void op_rename(struct req *q)
 		return;
 	}
 	box_event(b, "renamed", old);
-	answer_box(q, b);
+	op_answer_box(q, b);
 }
 
 static void op_limits(struct req *q)
 {
 	const struct json *want = json_get(q->doc.root, "limits");
-	struct box *b = named(q, want != NULL);
+	struct box *b = op_box(q, want != NULL);
 	struct buf text = BUF_INIT(4096);
 	struct err e = ERR_INIT;
+	struct net_limits nl;
 	struct limits l;
 	struct json_out o;
 
-	if (!b || (want && !whole(q, b)))
+	if (!b || (want && !op_whole(q, b)))
 		return;
 	l = b->spec.limits;
+	nl = b->spec.net_limits;
 	if (want) {
-		int r = limits_parse(want, &l, &e);
+		int r = limits_parse(want, &l, &nl, &e);
 
 		if (r == 0 && (b->state == BOX_RUNNING || b->state == BOX_PAUSED))
 			r = b->d->engine->set_limits(b->id, &l, &e);
 		if (r == 0) {
 			b->spec.limits = l;
+			b->spec.net_limits = nl;
+			net_box_changed(b);
 			r = box_save(b, true, &e);
 		}
 		if (r < 0) {
@@ -767,7 +790,7 @@ static void op_limits(struct req *q)
 		box_event(b, "limits", NULL);
 	}
 	answer_begin(&o, &text);
-	limits_write(&l, &o, "limits");
+	limits_write(&l, &nl, &o, "limits");
 	json_end_obj(&o);
 	req_ok(q, &text, NULL, 0);
 }
@@ -775,20 +798,20 @@ static void op_limits(struct req *q)
 static void op_set(struct req *q)
 {
 	int64_t ttl = json_int(q->doc.root, "ttl_ms", -1), idle = json_int(q->doc.root, "idle_ms", -1);
-	struct box *b = named(q, true);
+	struct box *b = op_box(q, true);
 	const int64_t most = INT64_C(1000000000000000);
 	struct err e = ERR_INIT;
 
 	if (!b)
 		return;
-	if (!whole(q, b))
+	if (!op_whole(q, b))
 		return;
 	if (ttl < -1 || idle < -1 || ttl > most || idle > most) {
-		fail(q, WHY_BAD_REQUEST, -EINVAL, "a duration has to be a number that is not negative and not too large");
+		op_fail(q, WHY_BAD_REQUEST, -EINVAL, "a duration has to be a number that is not negative and not too large");
 		return;
 	}
 	if (b->spec.weaken) {
-		fail(q, WHY_DENIED, -EPERM, "box '%s' was made for a drill, and has its time", b->name);
+		op_fail(q, WHY_DENIED, -EPERM, "box '%s' was made for a drill, and has its time", b->name);
 		return;
 	}
 	if (ttl >= 0) {
@@ -802,7 +825,7 @@ static void op_set(struct req *q)
 		return;
 	}
 	box_timers(b);
-	answer_box(q, b);
+	op_answer_box(q, b);
 }
 
 /* ---------------------------------------------------------------- looking */
@@ -887,7 +910,7 @@ static void info_answer(void *arg, int r, const struct json *answer, int *fd, co
 			b = k;
 	free(a);
 	if (!b) {
-		fail(q, WHY_NO_SUCH_BOX, -ENOENT, "the box was removed meanwhile");
+		op_fail(q, WHY_NO_SUCH_BOX, -ENOENT, "the box was removed meanwhile");
 		return;
 	}
 	answer_begin(&o, &text);
@@ -914,7 +937,7 @@ static void info_answer(void *arg, int r, const struct json *answer, int *fd, co
 
 static void op_info(struct req *q)
 {
-	struct box *b = named(q, false);
+	struct box *b = op_box(q, false);
 	struct err e = ERR_INIT;
 	struct asking *a;
 
@@ -922,7 +945,7 @@ static void op_info(struct req *q)
 		return;
 	a = calloc(1, sizeof(*a));
 	if (!a) {
-		fail(q, WHY_LIMIT, -ENOMEM, "no memory for the answer");
+		op_fail(q, WHY_LIMIT, -ENOMEM, "no memory for the answer");
 		return;
 	}
 	a->q = q;
@@ -991,7 +1014,7 @@ static void op_doctor(struct req *q)
 static void op_why(struct req *q)
 {
 	uint64_t mark = (uint64_t)json_int(q->doc.root, "mark", 0);
-	struct box *b = named(q, false);
+	struct box *b = op_box(q, false);
 	struct buf text = BUF_INIT(8192);
 	const char *end = NULL;
 	char say[320] = "", dir[1300], parent[1100];
@@ -1048,7 +1071,7 @@ static void op_logs(struct req *q)
 	struct json_out o;
 
 	if (json_get(q->doc.root, "box")) {
-		struct box *b = named(q, false);
+		struct box *b = op_box(q, false);
 
 		if (!b)
 			return;
@@ -1113,7 +1136,7 @@ static void op_config(struct req *q)
 static void op_shutdown(struct req *q)
 {
 	if (q->uid != 0 && q->uid != geteuid()) {
-		fail(q, WHY_DENIED, -EPERM, "only root ends the system's daemon");
+		op_fail(q, WHY_DENIED, -EPERM, "only root ends the system's daemon");
 		return;
 	}
 	q->d->leaving = true;
@@ -1128,7 +1151,7 @@ static bool may_make(struct req *q)
 {
 	if (q->uid == 0 || q->uid == geteuid())
 		return true;
-	fail(q, WHY_DENIED, -EPERM, "templates of the system's daemon are made and removed by root");
+	op_fail(q, WHY_DENIED, -EPERM, "templates of the system's daemon are made and removed by root");
 	return false;
 }
 
@@ -1137,7 +1160,7 @@ static const char *template_named(struct req *q)
 	const char *name = json_str(q->doc.root, "name", NULL);
 
 	if (!name || strlen(name) > NAME_MAX_LEN) {
-		fail(q, WHY_BAD_REQUEST, -EINVAL, "the request names no template");
+		op_fail(q, WHY_BAD_REQUEST, -EINVAL, "the request names no template");
 		return NULL;
 	}
 	return name;
@@ -1153,7 +1176,7 @@ static void op_template_create(struct req *q)
 	source = json_str(q->doc.root, "source", name);
 	limit = json_int(q->doc.root, "limit_ms", 30 * 60 * 1000);
 	if (limit < 0) {
-		fail(q, WHY_BAD_REQUEST, -EINVAL, "'limit_ms' has to be a number that is not negative");
+		op_fail(q, WHY_BAD_REQUEST, -EINVAL, "'limit_ms' has to be a number that is not negative");
 		return;
 	}
 	build_for(q->d, name, source, q->nfds > 0 ? q->fds[0] : FD_NONE, (uint64_t)limit, q, false,
@@ -1236,7 +1259,7 @@ static void op_template_cancel(struct req *q)
 		return;
 	b = build_find(q->d, name);
 	if (!b) {
-		fail(q, WHY_NOT_FOUND, -ENOENT, "no build of a template '%s' is under way", name);
+		op_fail(q, WHY_NOT_FOUND, -ENOENT, "no build of a template '%s' is under way", name);
 		return;
 	}
 	if (build_cancel(b, &e) < 0)
@@ -1257,7 +1280,7 @@ static void op_template_rm(struct req *q)
 		/* A throw-away box that nobody holds any more is on its way out: waited for below. */
 		if (b->pooled || (b->throw_away && !b->holder) || strcmp(b->spec.template, name) != 0)
 			continue;
-		fail(q, WHY_BUSY, -EBUSY, "template '%s' is used by box '%s': remove the box first", name, b->name);
+		op_fail(q, WHY_BUSY, -EBUSY, "template '%s' is used by box '%s': remove the box first", name, b->name);
 		return;
 	}
 	build = build_find(q->d, name);
@@ -1297,7 +1320,7 @@ struct op {
 static const struct op ops[] = {
 	{ "open", op_open, "box start all" },
 	{ "new", op_new,
-	  "name template limits mounts user env workdir net nesting allow_weaker ttl_ms idle_ms tz run weaken" },
+	  "name template limits mounts user env workdir net net_more nesting allow_weaker ttl_ms idle_ms tz run weaken" },
 	{ "why", op_why, "box mark all" },
 	{ "ls", op_ls, "all" },
 	{ "info", op_info, "box all" },
@@ -1311,6 +1334,14 @@ static const struct op ops[] = {
 	{ "set", op_set, "box ttl_ms idle_ms all" },
 	{ "top", op_top, "all" },
 	{ "logs", op_logs, "box lines after all" },
+	{ "net-set", op_net_set, "box net net_more all" },
+	{ "net-show", op_net_show, "box all" },
+	{ "net-why", op_net_why, "box host port all" },
+	{ "net-presets", op_net_presets, "" },
+	{ "net-log", op_net_log, "box lines since_ms cursor all" },
+	{ "net-ask", op_net_ask, "box all" },
+	{ "net-answer", op_net_answer, "ask allow always all" },
+	{ "expose", op_expose, "box port host_port off all" },
 	{ "template-create", op_template_create, "name source limit_ms wait" },
 	{ "template-ls", op_template_ls, "" },
 	{ "template-info", op_template_info, "name" },
@@ -1332,6 +1363,11 @@ static const struct {
 } field_types[] = {
 	{ "box", JSON_STRING, "a text" },	  { "name", JSON_STRING, "a text" },
 	{ "source", JSON_STRING, "a text" },	  { "net", JSON_STRING, "a text" },
+	{ "net_more", JSON_STRING, "a text" },	  { "host", JSON_STRING, "a text" },
+	{ "port", JSON_INT, "a whole number" },	  { "host_port", JSON_INT, "a whole number" },
+	{ "off", JSON_BOOL, "true or false" },	  { "allow", JSON_BOOL, "true or false" },
+	{ "always", JSON_BOOL, "true or false" }, { "ask", JSON_INT, "a whole number" },
+	{ "since_ms", JSON_INT, "a whole number" }, { "cursor", JSON_STRING, "a text" },
 	{ "start", JSON_BOOL, "true or false" },  { "all", JSON_BOOL, "true or false" },
 	{ "run", JSON_BOOL, "true or false" },	  { "force", JSON_BOOL, "true or false" },
 	{ "wait", JSON_BOOL, "true or false" },	  { "mark", JSON_INT, "a whole number" },
@@ -1364,7 +1400,7 @@ void dispatch(struct req *q)
 	const char *name = json_str(q->doc.root, "op", "");
 
 	if (q->d->leaving) {
-		fail(q, WHY_BUSY, -EAGAIN, "the daemon is ending: try again");
+		op_fail(q, WHY_BUSY, -EAGAIN, "the daemon is ending: try again");
 		return;
 	}
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
@@ -1376,17 +1412,17 @@ void dispatch(struct req *q)
 			if (strcmp(m->key, "v") == 0 || strcmp(m->key, "op") == 0)
 				continue;
 			if (want && has_word(ops[i].fields, m->key)) {
-				fail(q, WHY_BAD_REQUEST, -EINVAL, "'%s' has to be %s", m->key, want);
+				op_fail(q, WHY_BAD_REQUEST, -EINVAL, "'%s' has to be %s", m->key, want);
 				return;
 			}
 			if (has_word(ops[i].fields, m->key))
 				continue;
-			fail(q, WHY_BAD_REQUEST, -EINVAL, "operation '%s' has no field '%.64s': is this cubbyd (%s) older than "
+			op_fail(q, WHY_BAD_REQUEST, -EINVAL, "operation '%s' has no field '%.64s': is this cubbyd (%s) older than "
 			     "its client?", name, m->key, CUBBY_VERSION);
 			return;
 		}
 		ops[i].run(q);
 		return;
 	}
-	fail(q, WHY_BAD_REQUEST, -EINVAL, "there is no operation '%.64s' in this cubbyd (%s)", name, CUBBY_VERSION);
+	op_fail(q, WHY_BAD_REQUEST, -EINVAL, "there is no operation '%.64s' in this cubbyd (%s)", name, CUBBY_VERSION);
 }

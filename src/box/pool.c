@@ -2,7 +2,10 @@
 #include "box/daemon.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "box/net.h"
 
 /*
  * The pool: throw-away boxes of the template that was asked for last, made before they are needed, of
@@ -28,7 +31,10 @@ struct box *pool_take(struct daemon *d, const struct spec *s)
 	if (s->nviews > 0 || s->nesting || s->allow_weaker)
 		return NULL;
 	for (struct box *b = d->boxes; b; b = b->next) {
-		if (!ready(b) || strcmp(b->spec.template, s->template) != 0)
+		if (!ready(b) || strcmp(b->spec.template, s->template) != 0 || !b->spec.net != !s->net)
+			continue;
+		/* Whoever takes one with an interface may use it at once. */
+		if (s->net && !d->net->ready)
 			continue;
 		if (s->tz[0] && strcmp(b->spec.tz, s->tz) != 0)
 			continue;
@@ -48,7 +54,7 @@ static void pooled_up(struct box *b, int r, struct err *e, void *arg)
 	d->pool_making--;
 	b->busy = NULL;
 	/* A pool that can't be filled is no failure of anybody's command: that one will say why. */
-	if (r < 0 || d->leaving || strcmp(b->spec.template, d->pool_template) != 0)
+	if (r < 0 || d->leaving || strcmp(b->spec.template, d->pool_template) != 0 || !b->spec.net == d->pool_net)
 		box_discard(b);
 }
 
@@ -68,6 +74,8 @@ static void make_one(struct daemon *d)
 	memccpy(b->spec.user, "root", '\0', sizeof(b->spec.user));
 	memccpy(b->spec.tz, d->pool_tz, '\0', sizeof(b->spec.tz));
 	b->spec.limits = d->pool_limits;
+	/* What it may reach is said when it is taken. */
+	b->spec.net = d->pool_net ? strdup("internet") : NULL;
 	d->pool_making++;
 	box_up(b, BUILD_LATER, NULL, 0, pooled_up, NULL);
 }
@@ -92,10 +100,11 @@ void pool_wanted(struct daemon *d, const struct spec *s)
 {
 	if (conf_num(&d->conf, CONF_POOL_SIZE) == 0 || s->nviews > 0 || s->nesting || s->allow_weaker)
 		return;
-	if (strcmp(d->pool_template, s->template) != 0 || strcmp(d->pool_tz, s->tz) != 0) {
+	if (strcmp(d->pool_template, s->template) != 0 || strcmp(d->pool_tz, s->tz) != 0 || d->pool_net != (s->net != NULL)) {
 		pool_drop(d, NULL);
 		memccpy(d->pool_template, s->template, '\0', sizeof(d->pool_template));
 		memccpy(d->pool_tz, s->tz, '\0', sizeof(d->pool_tz));
+		d->pool_net = s->net != NULL;
 	}
 	/* What the last one asked for fits the next one best; other limits are set when it is taken. */
 	d->pool_limits = s->limits;

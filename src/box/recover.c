@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "box/daemon.h"
+#include "box/net.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -161,6 +162,7 @@ static void settle_one(struct recovery *rec, struct box *b)
 		claim_slot(b, run.pid);
 	if (r == 0 && !op && (b->state == BOX_RUNNING || b->state == BOX_PAUSED) && box_adopt(b, &run, NULL) == 0) {
 		box_timers(b);
+		net_recover(b);
 		return;
 	}
 	fd_close(&run.pidfd);

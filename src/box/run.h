@@ -21,10 +21,18 @@ void daemon_tag(const char *state_dir, const char *run_dir, char *ret, size_t n)
  */
 int daemon_lock(const char *state_dir, const char *run_dir, int ret_fds[2], struct err *e);
 
+/* What the network of the boxes is made of. */
+struct net_setup {
+	int ns;			/* the gateway namespace, of world_new() (net/world.h); borrowed. FD_NONE: no box can have a network ... */
+	const char *why;	/* ... and why */
+	const char *program;	/* absolute path of cubby-gateway, or NULL: it isn't installed */
+};
+
 struct daemon_options {
 	const struct engine *engine;	/* set up; all its descriptors open */
 	const struct conf *conf;
 	const char *state_dir, *run_dir; /* absolute */
+	const struct net_setup *net;	/* or NULL: no box has a network */
 	bool rootless;
 	unsigned ids;			/* of the user namespace, when rootless */
 	void (*in_builder)(unsigned k);	/* called once in each builder, with its number; or NULL */

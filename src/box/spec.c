@@ -7,6 +7,8 @@
 
 #define LIMIT_MEMORY_MIN (4u << 20)
 #define LIMIT_PIDS_MIN 8
+#define SPEC_NET_MAX (2u << 20)
+#define LIMIT_BANDWIDTH_MIN 1024
 
 static int bad(struct err *e, const char *field, const char *want)
 {
@@ -76,7 +78,7 @@ static int get_path(const struct json *obj, const char *key, char **ret, struct 
 	return 0;
 }
 
-int limits_parse(const struct json *obj, struct limits *l, struct err *e)
+int limits_parse(const struct json *obj, struct limits *l, struct net_limits *nl, struct err *e)
 {
 	int r;
 
@@ -86,7 +88,8 @@ int limits_parse(const struct json *obj, struct limits *l, struct err *e)
 		return bad(e, "limits", "an object");
 	for (const struct json *m = obj->child; m; m = m->next) {
 		static const char *const known[] = { "memory",	   "swap",    "pids",	 "cpu_milli",
-						     "cpu_weight", "io_read", "io_write" };
+						     "cpu_weight", "io_read", "io_write", "connections",
+						     "connection_rate", "flows", "bandwidth" };
 		bool ok = false;
 
 		for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
@@ -100,9 +103,15 @@ int limits_parse(const struct json *obj, struct limits *l, struct err *e)
 	       (r = get_u32(obj, "cpu_milli", 1000000, &l->cpu_milli, e)) < 0 ||
 	       (r = get_u32(obj, "cpu_weight", 10000, &l->cpu_weight, e)) < 0 ||
 	       (r = get_u64(obj, "io_read", INT64_MAX, &l->io_read, e)) < 0 ||
-	       (r = get_u64(obj, "io_write", INT64_MAX, &l->io_write, e)) < 0);
+	       (r = get_u64(obj, "io_write", INT64_MAX, &l->io_write, e)) < 0 ||
+	       (r = get_u32(obj, "connections", 1000000, &nl->connections, e)) < 0 ||
+	       (r = get_u32(obj, "connection_rate", 1000000, &nl->rate, e)) < 0 ||
+	       (r = get_u32(obj, "flows", 1000000, &nl->flows, e)) < 0 ||
+	       (r = get_u64(obj, "bandwidth", INT64_MAX, &nl->bandwidth, e)) < 0);
 	if (r < 0)
 		return r;
+	if (nl->bandwidth > 0 && nl->bandwidth < LIMIT_BANDWIDTH_MIN)
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "a bandwidth below 1 KiB in a second carries nothing");
 	if (l->memory > 0 && l->memory < LIMIT_MEMORY_MIN)
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "a memory limit below 4 MiB leaves no room for a command");
 	if (l->pids > 0 && l->pids < LIMIT_PIDS_MIN)
@@ -112,7 +121,7 @@ int limits_parse(const struct json *obj, struct limits *l, struct err *e)
 	return 0;
 }
 
-void limits_write(const struct limits *l, struct json_out *o, const char *key)
+void limits_write(const struct limits *l, const struct net_limits *nl, struct json_out *o, const char *key)
 {
 	json_put_obj(o, key);
 	json_put_int(o, "memory", (int64_t)l->memory);
@@ -122,6 +131,10 @@ void limits_write(const struct limits *l, struct json_out *o, const char *key)
 	json_put_int(o, "cpu_weight", l->cpu_weight);
 	json_put_int(o, "io_read", (int64_t)l->io_read);
 	json_put_int(o, "io_write", (int64_t)l->io_write);
+	json_put_int(o, "connections", nl->connections);
+	json_put_int(o, "connection_rate", nl->rate);
+	json_put_int(o, "flows", nl->flows);
+	json_put_int(o, "bandwidth", (int64_t)nl->bandwidth);
 	json_end_obj(o);
 }
 
@@ -235,21 +248,58 @@ int weaken_parse(const struct json *obj, unsigned *ret, struct err *e)
 	return 0;
 }
 
+static int parse_net(const struct json *v, struct spec *s, struct err *e)
+{
+	char *copy = NULL;
+
+	if (!v)
+		return 0;
+	if (v->type != JSON_STRING || strlen(v->str) > SPEC_NET_MAX)
+		return bad(e, "net", "a policy of at most 2 MiB");
+	if (strcmp(v->str, "none") != 0) {
+		copy = strdup(v->str);
+		if (!copy)
+			return err_set(e, -ENOMEM, "cannot hold the request");
+	}
+	free(s->net);
+	s->net = copy;
+	return 0;
+}
+
+static int parse_exposed(const struct json *arr, struct spec *s, struct err *e)
+{
+	if (!arr)
+		return 0;
+	if (arr->type != JSON_ARRAY || arr->count > SPEC_EXPOSE_MAX)
+		return bad(e, "exposed", "a list of at most 64 ports");
+	for (const struct json *m = arr->child; m; m = m->next) {
+		uint64_t port = 0, host = 0;
+		int r = get_u64(m, "port", 65535, &port, e);
+
+		if (r == 0)
+			r = get_u64(m, "host_port", 65535, &host, e);
+		if (r < 0)
+			return r;
+		if (port == 0 || host == 0)
+			return bad(e, "exposed", "a list of objects, each with 'port' and 'host_port'");
+		s->exposed[s->nexposed++] = (struct exposed){ (uint16_t)port, (uint16_t)host };
+	}
+	return 0;
+}
+
 int spec_parse(const struct json *obj, struct spec *s, struct err *e)
 {
-	const char *net = json_str(obj, "net", "none");
 	int r;
 
-	if (strcmp(net, "none") != 0)
-		return err_why(e, WHY_UNSUPPORTED, -EOPNOTSUPP,
-			       "'%.60s' is not a network this version has: a box has none (--net none)", net);
 	(void)((r = get_text(obj, "template", s->template, sizeof(s->template), e)) < 0 ||
 	       (r = get_text(obj, "user", s->user, sizeof(s->user), e)) < 0 ||
 	       (r = get_text(obj, "tz", s->tz, sizeof(s->tz), e)) < 0 ||
 	       (r = get_path(obj, "workdir", &s->workdir, e)) < 0 ||
 	       (r = parse_env(json_get(obj, "env"), s, e)) < 0 ||
 	       (r = parse_views(json_get(obj, "mounts"), s, e)) < 0 ||
-	       (r = limits_parse(json_get(obj, "limits"), &s->limits, e)) < 0 ||
+	       (r = limits_parse(json_get(obj, "limits"), &s->limits, &s->net_limits, e)) < 0 ||
+	       (r = parse_net(json_get(obj, "net"), s, e)) < 0 ||
+	       (r = parse_exposed(json_get(obj, "exposed"), s, e)) < 0 ||
 	       (r = get_bool(obj, "nesting", &s->nesting, e)) < 0 ||
 	       (r = get_bool(obj, "allow_weaker", &s->allow_weaker, e)) < 0 ||
 	       (r = get_u64(obj, "ttl_ms", UINT64_C(1000000000000000), &s->ttl_ms, e)) < 0 ||
@@ -293,8 +343,18 @@ void spec_write(const struct spec *s, struct json_out *o)
 		json_end_obj(o);
 	}
 	json_end_arr(o);
-	limits_write(&s->limits, o, "limits");
-	json_put_str(o, "net", "none");
+	limits_write(&s->limits, &s->net_limits, o, "limits");
+	json_put_str(o, "net", s->net ? s->net : "none");
+	if (s->nexposed > 0) {
+		json_put_arr(o, "exposed");
+		for (unsigned i = 0; i < s->nexposed; i++) {
+			json_put_obj(o, NULL);
+			json_put_int(o, "port", s->exposed[i].port);
+			json_put_int(o, "host_port", s->exposed[i].host_port);
+			json_end_obj(o);
+		}
+		json_end_arr(o);
+	}
 	json_put_bool(o, "nesting", s->nesting);
 	json_put_bool(o, "allow_weaker", s->allow_weaker);
 	if (s->ttl_ms)
@@ -329,5 +389,6 @@ void spec_done(struct spec *s)
 	}
 	env_free(s->env);
 	free(s->workdir);
+	free(s->net);
 	memset(s, 0, sizeof(*s));
 }

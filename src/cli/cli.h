@@ -118,7 +118,14 @@ int duration_word(const char *what, const char *s, uint64_t *ret_ms, struct err 
 int opt_count(const struct args *a, enum opt opt, uint64_t least, uint64_t most, uint64_t *ret, struct err *e);
 /* Write the limits that were given as members of an open object. */
 int put_limits(const struct args *a, struct json_out *o, struct err *e);
-#define OPTS_LIMITS_GIVEN (O(MEMORY) | O(SWAP) | O(PIDS) | O(CPUS) | O(CPU_WEIGHT) | O(IO_READ) | O(IO_WRITE))
+#define OPTS_LIMITS_GIVEN (O(MEMORY) | O(SWAP) | O(PIDS) | O(CPUS) | O(CPU_WEIGHT) | O(IO_READ) | O(IO_WRITE) | \
+			   O(CONNECTIONS) | O(CONNECTION_RATE) | O(FLOWS) | O(BANDWIDTH))
+
+/*
+ * What a box may reach: the policy's words joined as "net", what --lan and --host-port add to it as "net_more". None given: nothing
+ * is written (net.c).
+ */
+int put_policy(const struct args *a, char *const *words, size_t n, struct json_out *o, struct err *e);
 
 /* With --allow-weaker: say what the new box lacks (make.c). */
 void note_weak(struct cli *c, const struct json *box);

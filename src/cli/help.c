@@ -81,6 +81,8 @@ static void roff(struct buf *to, const char *s)
 	for (; *s; s++) {
 		if (*s == '\\')
 			(void)buf_puts(to, "\\e");
+		else if (*s == '@')	/* never taken for a place to be filled in */
+			(void)buf_puts(to, "\\(at");
 		else if (*s == '-')
 			(void)buf_puts(to, "\\-");
 		else

@@ -249,13 +249,14 @@ static void limit_row(struct table *t, const struct json *limits, const char *wo
 		return;
 	if (v == 0 && none)
 		(void)buf_puts(&text, none);
-	else if (strcmp(key, "pids") == 0 || strcmp(key, "cpu_weight") == 0)
+	else if (strcmp(key, "pids") == 0 || strcmp(key, "cpu_weight") == 0 || strncmp(key, "conn", 4) == 0 ||
+		 strcmp(key, "flows") == 0)
 		(void)buf_printf(&text, "%lld", (long long)v);
 	else if (strcmp(key, "cpu_milli") == 0)
 		put_cpus(&text, (uint64_t)v);
 	else
 		put_size(&text, (uint64_t)v);
-	if (strncmp(key, "io_", 3) == 0 && v != 0)
+	if (v != 0 && (strncmp(key, "io_", 3) == 0 || strcmp(key, "connection_rate") == 0 || strcmp(key, "bandwidth") == 0))
 		(void)buf_puts(&text, " in a second");
 	table_cell(t, word);
 	table_ready(t, &text);
@@ -270,6 +271,10 @@ void put_limits_table(struct table *t, const struct json *limits)
 	limit_row(t, limits, "cpu-weight", "cpu_weight", "100");
 	limit_row(t, limits, "io-read", "io_read", "no limit");
 	limit_row(t, limits, "io-write", "io_write", "no limit");
+	limit_row(t, limits, "connections", "connections", "no limit");
+	limit_row(t, limits, "connection-rate", "connection_rate", "no limit");
+	limit_row(t, limits, "flows", "flows", "no limit");
+	limit_row(t, limits, "bandwidth", "bandwidth", "no limit");
 }
 
 int cmd_limits(struct cli *c)

@@ -33,6 +33,12 @@ static int put_size_option(const struct args *a, enum opt opt, const char *key, 
 
 int put_limits(const struct args *a, struct json_out *o, struct err *e)
 {
+	static const struct {
+		enum opt opt;
+		const char *key;
+	} counts[] = {
+		{ OPT_CONNECTIONS, "connections" }, { OPT_CONNECTION_RATE, "connection_rate" }, { OPT_FLOWS, "flows" },
+	};
 	uint64_t n;
 	uint32_t milli;
 	int r;
@@ -40,13 +46,22 @@ int put_limits(const struct args *a, struct json_out *o, struct err *e)
 	if ((r = put_size_option(a, OPT_MEMORY, "memory", 1u << 20, o, e)) < 0 ||
 	    (r = put_size_option(a, OPT_SWAP, "swap", 0, o, e)) < 0 ||
 	    (r = put_size_option(a, OPT_IO_READ, "io_read", 0, o, e)) < 0 ||
-	    (r = put_size_option(a, OPT_IO_WRITE, "io_write", 0, o, e)) < 0)
+	    (r = put_size_option(a, OPT_IO_WRITE, "io_write", 0, o, e)) < 0 ||
+	    (r = put_size_option(a, OPT_BANDWIDTH, "bandwidth", 1024, o, e)) < 0)
 		return r;
 	if (a->val[OPT_PIDS]) {
 		r = opt_count(a, OPT_PIDS, 0, 4194304, &n, e);
 		if (r < 0)
 			return r;
 		json_put_int(o, "pids", (int64_t)n);
+	}
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		if (!a->val[counts[i].opt])
+			continue;
+		r = opt_count(a, counts[i].opt, 0, 1000000, &n, e);
+		if (r < 0)
+			return r;
+		json_put_int(o, counts[i].key, (int64_t)n);
 	}
 	if (a->val[OPT_CPU_WEIGHT]) {
 		r = opt_count(a, OPT_CPU_WEIGHT, 1, 10000, &n, e);
@@ -230,9 +245,9 @@ int put_spec(const struct args *a, struct json_out *o, int *ret_fds, size_t *ret
 {
 	int r;
 
-	if (a->val[OPT_NET] && strcmp(a->val[OPT_NET], "none") != 0)
-		return err_why(e, WHY_UNSUPPORTED, -EOPNOTSUPP, "--net '%s': this version makes boxes without a network only: --net none",
-			       a->val[OPT_NET]);
+	r = put_policy(a, NULL, 0, o, e);
+	if (r < 0)
+		return r;
 	if (a->val[OPT_TEMPLATE])
 		json_put_str(o, "template", a->val[OPT_TEMPLATE]);
 	if (args_has(a, OPTS_LIMITS_GIVEN)) {

@@ -30,6 +30,14 @@ int cmd_template_log(struct cli *c);
 int cmd_template_cancel(struct cli *c);
 int cmd_template_rm(struct cli *c);
 int cmd_drill(struct cli *c);		/* drill.c */
+int cmd_net_show(struct cli *c);		/* net.c */
+int cmd_net_set(struct cli *c);
+int cmd_net_why(struct cli *c);
+int cmd_net_presets(struct cli *c);
+int cmd_net_ask(struct cli *c);
+int cmd_net_log(struct cli *c);		/* netlog.c */
+int cmd_net_learn(struct cli *c);
+int cmd_expose(struct cli *c);		/* expose.c */
 int cmd_doctor(struct cli *c);		/* host.c */
 int cmd_config(struct cli *c);
 int cmd_version(struct cli *c);

@@ -19,6 +19,7 @@
 #include "base/parse.h"
 #include "box/run.h"
 #include "engine/native/native.h"
+#include "net/world.h"
 
 #define PATH_LEN 1000
 
@@ -169,8 +170,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 	return r;
 }
 
-/* cubby-init stands beside this program, or where the build put it. */
-static int find_init(char *ret, size_t n, struct err *e)
+/* A program of ours stands beside this one, or where the build put it. */
+static int find_program(const char *name, char *ret, size_t n, struct err *e)
 {
 	const char *dirs[] = { ret, getenv("CUBBY_LIBEXEC"), CUBBY_LIBEXEC_DIR };
 	char self[4096], path[4200];
@@ -186,13 +187,13 @@ static int find_init(char *ret, size_t n, struct err *e)
 	for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
 		if (!dirs[i] || dirs[i][0] != '/')
 			continue;
-		(void)snprintf(path, sizeof(path), "%s/cubby-init", dirs[i]);
+		(void)snprintf(path, sizeof(path), "%s/%s", dirs[i], name);
 		if (access(path, R_OK) == 0 && strlen(path) < n) {
 			memccpy(ret, path, '\0', n);
 			return 0;
 		}
 	}
-	return err_why(e, WHY_NOT_FOUND, -ENOENT, "cubby-init is neither beside cubbyd nor in %s: install cubby anew",
+	return err_why(e, WHY_NOT_FOUND, -ENOENT, "%s is neither beside cubbyd nor in %s: install cubby anew", name,
 		       CUBBY_LIBEXEC_DIR);
 }
 
@@ -218,7 +219,9 @@ int main(int argc, char **argv)
 	static struct conf conf;
 	struct options o = { .ready_fd = FD_NONE };
 	struct err e = ERR_INIT;
-	char init[4200], tag[16];
+	char init[4200], gateway[4200], tag[16];
+	struct net_setup net = { .ns = FD_NONE };
+	struct err no_net = ERR_INIT;
 	int locks[2], r;
 	unsigned ids = 0;
 	bool rootless;
@@ -243,17 +246,27 @@ int main(int argc, char **argv)
 			return 0;
 	}
 	if (r == 0)
-		r = find_init(init, sizeof(init), &e);
+		r = find_program("cubby-init", init, sizeof(init), &e);
 	if (r == 0 && rootless) {
 		r = rootless_again(o.run_dir, &ids, &e);
 		r = r > 0 ? 0 : r < 0 ? r : rootless_enter(&ids, &e);
 	}
 	if (r == 0) {
 		struct native_config nc = {
-			.gateway_ns = FD_NONE,
 			.init_path = init, .state_dir = o.state_dir, .run_dir = o.run_dir, .tag = tag, .rootless = rootless,
 		};
 
+		/* Before the builders: what they make has its other end there. Without one boxes can be had, but no network. */
+		net.ns = world_new(&no_net);
+		if (net.ns < 0)
+			net.why = no_net.text;
+		else if (find_program("cubby-gateway", gateway, sizeof(gateway), &no_net) == 0)
+			net.program = gateway;
+		else
+			net.why = no_net.text;
+		if (net.ns < 0)
+			net.ns = FD_NONE;
+		nc.gateway_ns = net.ns;
 		daemon_tag(o.state_dir, o.run_dir, tag, sizeof(tag));
 		r = native_setup(&nc, &e);
 	}
@@ -271,6 +284,7 @@ int main(int argc, char **argv)
 			.conf = &conf,
 			.state_dir = o.state_dir,
 			.run_dir = o.run_dir,
+			.net = &net,
 			.rootless = rootless,
 			.ids = ids,
 			.in_builder = native_in_builder,

@@ -19,3 +19,200 @@ want_out '^hello from host ' curl -sS --max-time 5 http://192.0.2.2:8080/
 want_status 7 curl -sS --max-time 5 http://203.0.113.10:9/
 want_status 28 curl -sS --max-time 1 http://203.0.113.66/
 want_out '203.0.113.10' dig +short +tcp +time=2 +tries=1 www.example.com
+
+netlab_template net curl dig
+run() { timeout -k 2 "$CALL_SECONDS" cubby run --template net "$@"; }	# run OPTIONS -- CMD
+in_net() {	# in_net BOX CMD...
+	local box=$1
+	shift
+	timeout -k 2 "$CALL_SECONDS" cubby exec --user root "$box" -- "$@"
+}
+
+fresh() {	# fresh BOX OPTIONS...: a new box
+	local box=$1
+	shift
+	want_status 0 cubby new --quiet --template net "$@" "$box"
+}
+wait_for() { wait "$1"; }
+# shellcheck disable=SC2086 # $GET is words
+GET='curl -sS --max-time 5 --cacert /etc/ca.pem'
+gateway() {	# the pid of the gateway
+	local d
+	for d in /proc/[0-9]*; do
+		[[ $(cat "$d/comm" 2>/dev/null) == cubby-gateway ]] && echo "${d#/proc/}"
+	done
+	return 0
+}
+
+t "the very first command has its network: cubby run right after the daemon's start"
+want_out '^hello from inet www.example.com /first$' run --net internet -- $GET http://www.example.com/first
+want_out '^hello from inet www.example.com /second$' run --net internet -- $GET http://www.example.com/second
+want_out '^hello from inet www.example.com /third$' run -- $GET http://www.example.com/third
+
+t "the internet is reached by name and address, in both families, over TLS, through aliases"
+fresh b
+want_out '^hello from inet www.example.com /' in_net b $GET https://www.example.com/
+want_out '^hello from inet alias.example.com /' in_net b $GET https://alias.example.com/
+want_out '^hello from inet 203.0.113.11 /' in_net b $GET http://203.0.113.11/
+want_out '^hello from inet six.example.com /' in_net b $GET http://six.example.com/
+want_out '^hello from inet ' in_net b $GET -g 'http://[2001:db8::10]/'
+want_out '^203.0.113.10$' in_net b dig +short +time=3 +tries=1 www.example.com
+want_out '^203.0.113.10$' in_net b dig +short +tcp +time=3 +tries=1 www.example.com
+want_out '203.0.113.10' in_net b dig +short +time=3 +tries=1 @203.0.113.200 www.example.com
+want_out '^1048576$' in_net b sh -c "$GET http://www.example.com/bytes/1048576 | wc -c"
+
+t "what is refused, unreachable or silent outside is so in the box"
+want_status 7 in_net b $GET http://203.0.113.10:9/
+want_status 28 in_net b curl -sS --max-time 2 http://203.0.113.66/
+want_status 7 in_net b $GET http://203.0.113.99/
+want_status 6 in_net b $GET http://nowhere.example.com/
+
+t "neither the host nor its LAN nor the metadata service is reached, by address or by name"
+netlab_clear
+for to in 10.77.0.2 169.254.169.254 192.0.2.2:8080 10.77.0.1:8080 '[fd77::2]' '[fd77::1]:8080' '[2001:db8:1::2]:8080' 198.18.0.1:8080 \
+	0.0.0.0:8080 '[::ffff:10.77.0.2]' lan.example.com meta.example.com self.example.com:8080; do
+	want_out '^hello from ' curl -sS --max-time 5 -g "http://${to/198.18.0.1/127.0.0.1}/"
+	netlab_clear
+	call in_net b curl -sS --max-time 3 -g "http://$to/"
+	want "$STATUS" != 0
+	want "$STATUS" != 28	# at once, never a silence
+	if netlab_seen lan 'tcp|http' || netlab_seen host 'tcp|http'; then fail "$to was reached"; fi
+done
+want_out '^hello from inet mixed.example.com' in_net b $GET http://mixed.example.com/
+
+t "another box isn't reached"
+fresh c
+in_net c nc -ll -p 9999 -e /bin/echo reached >/dev/null 2>&1 &
+want_soon 5 in_net c sh -c 'nc -w 2 127.0.0.1 9999 </dev/null | grep reached'
+for addr in $(cubby info --json c | jq -r '.address[]'); do
+	want_out 'reached' in_net c nc -w 2 "$addr" 9999
+	call in_net b nc -w 2 "$addr" 9999
+	want "$STATUS" != 0
+done
+want_status 0 cubby rm --force c
+
+t "a box with the network 'none' has no interface"
+want_out '^lo$' run --net none -- ls /sys/class/net
+want_out 'eth0' run --net internet -- ls /sys/class/net
+want_out '^none$' cubby run --json --net none --template net -- sh -c 'echo none'
+
+t "a policy that can't be read is refused whole, and says where"
+want_err 1 "example..org" cubby new --template net --net internet,example..org bad
+want_err 1 '70000' cubby new --template net --net example.org:70000 bad
+want_err 1 "@nosuch" cubby new --template net --net @nosuch bad
+want_err 1 "lan" cubby new --template net --lan 127.0.0.1 bad
+want_err 1 "there is no box 'bad'" cubby info bad
+
+t "with a list, names are what is reached: others are refused at once, by name and by address"
+fresh n --net 'www.example.com,*.cdn.example.com:80'
+want_out '^hello from inet www.example.com' in_net n $GET https://www.example.com/
+want_out '^hello from inet a.cdn.example.com' in_net n $GET http://a.cdn.example.com/
+want_status 7 in_net n $GET https://a.cdn.example.com/
+want_status 6 in_net n $GET http://api.example.com/
+want_status 7 in_net n $GET http://203.0.113.11:8080/
+call in_net n $GET -H 'Host: api.example.com' http://www.example.com/	# another name over the allowed connection
+want "$STATUS" != 0
+want_out '^refused' cubby net why n api.example.com
+want_out '^allowed by www.example.com' cubby net why n www.example.com:443
+want_out '^refused' cubby net why n 10.77.0.2
+
+t "a policy is changed while the box runs, and at once: also to none and back"
+want_out 'api.example.com' cubby net set n www.example.com api.example.com
+want_out '^hello from inet api.example.com' in_net n $GET http://api.example.com/
+want_out '^none$' cubby net set n none
+want_out '^lo$' in_net n ls /sys/class/net
+call in_net n $GET http://api.example.com/
+want "$STATUS" != 0
+want_out '^internet$' cubby net set n internet
+want_out '^hello from inet api.example.com' in_net n $GET http://api.example.com/
+
+t "a connection that lost its permission is cut"
+in_net n sh -c 'mkfifo /tmp/f; nc 203.0.113.10 7 <>/tmp/f; echo over >/tmp/over' >/dev/null 2>&1 &
+want_soon 5 netlab_seen inet 'tcp 203.0.113.10 7 '
+want_out 'api' cubby net set n api.example.com
+want_soon 5 in_net n test -e /tmp/over
+want_status 0 cubby rm --force n
+
+t "--lan and --host-port open just what they name"
+fresh l --net none --lan 10.77.0.2:80 --host-port 8080
+want_out '^hello from lan' in_net l $GET http://10.77.0.2/
+want_status 7 in_net l $GET http://10.77.0.2:8080/
+want_status 7 in_net l $GET http://203.0.113.10/
+want_out '^hello from host' in_net l $GET http://host.cubby.internal:8080/
+want_status 7 in_net l $GET http://host.cubby.internal:80/
+want_status 0 cubby rm --force l
+
+t "the log tells what was reached and what wasn't, to the box's owner, in safe characters"
+fresh g --net www.example.com
+want_out '^hello' in_net g $GET http://www.example.com/
+call in_net g $GET http://203.0.113.11/
+want_soon 5 sh -c "cubby net log g | grep -q 'allowed.*www.example.com.*port 80'"
+want_soon 5 sh -c "cubby net log g | grep -q 'refused.*203.0.113.11.*port 80'"
+want_out '"verdict":"allowed"' cubby net log --json g
+want_out '^www.example.com:80$' sh -c "cubby net learn g 2>/dev/null | grep -v '^#'"
+call in_net g sh -c 'mkfifo /tmp/f; timeout 1 nc 203.0.113.10 7 <>/tmp/f'	# one that is there long enough to be looked at
+want_soon 5 sh -c "cubby net log --json g | jq -e 'map(select(.process | test(\"^nc[(][0-9]+[)]$\"))) | length > 0'"
+want_status 0 cubby rm --force g
+
+t "a port of a box is shown on the host's loopback, and only there"
+in_net b sh -c 'while true; do echo "HTTP/1.0 200 OK
+
+from b" | nc -l -p 3000 >/dev/null; done' >/dev/null 2>&1 &
+want_soon 5 in_net b sh -c 'cat /proc/net/tcp /proc/net/tcp6 | grep -q :0BB8'
+want_out '3000 +127.0.0.1:13000' cubby expose b 3000:13000
+want_out 'from b' curl -sS --max-time 5 http://127.0.0.1:13000/
+want_status 7 curl -sS --max-time 5 http://192.0.2.2:13000/
+want_err 1 'is free' cubby expose b 80:8080
+want_out '3000 +127.0.0.1:13000' cubby expose b
+want_status 0 cubby stop --force b
+want_status 7 curl -sS --max-time 5 http://127.0.0.1:13000/
+want_status 0 cubby start b
+in_net b sh -c 'while true; do echo "HTTP/1.0 200 OK
+
+from b" | nc -l -p 3000 >/dev/null; done' >/dev/null 2>&1 &
+want_soon 5 in_net b sh -c 'cat /proc/net/tcp /proc/net/tcp6 | grep -q :0BB8'
+want_out 'from b' curl -sS --max-time 5 http://127.0.0.1:13000/
+
+t "limits of the network are shown and changed while the box runs"
+want_out 'connections +4096' cubby limits b
+want_out 'connections +2' cubby limits b --connections 2
+want_out '"connections":2' cubby info --json b
+want_out 'bandwidth +1 MiB' cubby limits b --connections 0 --bandwidth 1M
+
+t "the gateway's end is a moment without network, never an open one"
+before=$(gateway)
+want -n "$before"
+want_status 0 kill -9 "$before"
+# A query that nobody heard is asked again after 5 s (resolv.conf(5)): here by the next try.
+want_soon 8 in_net b curl -sS --max-time 1 http://www.example.com/
+want "$(gateway)" != "$before"
+want_soon 5 sh -c "curl -sS --max-time 5 http://127.0.0.1:13000/ | grep -q 'from b'"
+
+t "after the daemon's death a running box gets its network back with the next command"
+want_status 0 daemon_stop KILL
+want_soon 8 in_net b curl -sS --max-time 1 http://www.example.com/
+want_out 'running' field b .state
+want_soon 5 sh -c "curl -sS --max-time 5 http://127.0.0.1:13000/ | grep -q 'from b'"
+want_out '"address":\["198.18' cubby info --json b
+
+t "what no item of the policy names is held for a person, and their answer is kept"
+fresh a --net ask
+mkfifo "$LAB/work/answers"
+exec 8<>"$LAB/work/answers"
+cubby net ask --json a <"$LAB/work/answers" >"$LAB/work/asked" 2>"$LAB/work/asked.err" 8>&- 9>&- &
+asker=$!
+in_net a $GET http://www.example.com/ >"$LAB/work/held" 2>&1 &
+held=$!
+want_soon 5 grep -q www.example.com "$LAB/work/asked"
+printf '%s always\n' "$(jq -s '.[0].ask' "$LAB/work/asked")" >&8
+want_status 0 wait_for "$held"
+want_out '^hello from inet www.example.com' cat "$LAB/work/held"
+want_out 'www.example.com' cubby net show --json a
+want_out '^hello from inet www.example.com' in_net a $GET http://www.example.com/
+kill "$asker"
+exec 8>&-
+want_status 0 cubby rm --force a
+
+t "doctor and info tell how the network is made"
+want_out 'gateway' cubby doctor --json
+want_out '"net":"internet"' cubby info --json b

@@ -16,7 +16,7 @@
 #	  lan0 10.77.0.1/24, fd77::1 ─────── lan: 10.77.0.2, fd77::2, and a metadata service at 169.254.169.254
 #	  0.0.0.0, :: and loopback: the host's own services, ports 80, 8080, 443, 7, 22, 1001-1003 (netlab_host)
 #
-# Documentation ranges are no public addresses: $CUBBY_CONFIG gets net_lab_public for them. No packet leaves the lab: it has no
+# Documentation ranges are no public addresses: CUBBY_CONFIG becomes a copy with net_lab_public for them. No packet leaves the lab: it has no
 # other interface.
 #
 # Names ($NETLAB/zone, read for each query; add lines with netlab_name): www.example.com, api.example.com,
@@ -24,6 +24,7 @@
 # (10.77.0.2), meta.example.com (169.254.169.254), self.example.com (192.0.2.2), mixed.example.com (203.0.113.10 and 10.77.0.2).
 # The certificate of the TLS servers is for *.example.com, *.cdn.example.com and is signed by $NETLAB/ca.pem.
 #
+# netlab_template NAME PROGRAM...: a template with such programs (curl, dig); its CA is /etc/ca.pem.
 # in_inet CMD, in_lan CMD: run there. netlab_seen ROLE REGEX: did that come to inet, lan or host? netlab_clear: forget what came.
 
 NETLAB=$LAB/work/netlab
@@ -142,6 +143,9 @@ netlab_up() {
 	fi
 	printf 'nameserver 203.0.113.53\n' >"$NETLAB/resolv.conf"
 	mount --bind "$NETLAB/resolv.conf" /etc/resolv.conf || skip_file "/etc/resolv.conf can't be replaced here"
+	# Where it can be written in every mode.
+	[[ -e $CUBBY_CONFIG ]] && cp "$CUBBY_CONFIG" "$NETLAB/cubby.conf"
+	export CUBBY_CONFIG=$NETLAB/cubby.conf
 	printf 'net_lab_public = 203.0.113.0/24,198.51.100.0/24,2001:db8::/32\n' >>"$CUBBY_CONFIG"
 	_netlab_serve inet nsenter --net="/proc/$NETLAB_INET/ns/net" -- || skip_file "the servers don't start"
 	_netlab_serve lan nsenter --net="/proc/$NETLAB_LAN/ns/net" -- || skip_file "the servers don't start"
@@ -152,6 +156,28 @@ netlab_host() { _netlab_serve host; }
 
 netlab_seen() { grep -Eq -- "$2" "$NETLAB/$1.seen"; }
 netlab_clear() { for f in "$NETLAB"/*.seen; do : >"$f"; done; }
+
+# netlab_template NAME PROGRAM...: the tiny root file system with programs of this machine and the libraries they are linked with.
+netlab_template() {
+	local name=$1 dir=$LAB/work/root-$1 program path lib
+	shift
+	tiny_root || skip_file "bench/tiny-root failed"
+	cp -a "$TINY" "$dir"
+	for program in "$@"; do
+		path=$(command -v "$program") || continue
+		rm -f "$dir/usr/bin/$program" "$dir/bin/$program"
+		cp -L "$path" "$dir/usr/bin/$program"
+		for lib in $(ldd "$path" 2>/dev/null | grep -o '/[^ ]*'); do
+			mkdir -p "$dir${lib%/*}"
+			[[ -e $dir$lib ]] || cp -L "$lib" "$dir$lib"
+		done
+	done
+	printf 'passwd: files\ngroup: files\nhosts: files dns\n' >"$dir/etc/nsswitch.conf"
+	cp "$NETLAB/ca.pem" "$dir/etc/ca.pem"
+	chown -R 0:0 "$dir" 2>/dev/null
+	call cubby template create "$name" "dir:$dir"
+	[[ $STATUS == 0 ]] || skip_file "template $name: $ERR"
+}
 
 netlab_down() {
 	exec 9>&-

@@ -243,7 +243,7 @@ static _Noreturn void daemon_child(int ready)
 
 	(void)snprintf(path, sizeof(path), "%s/cubby.conf", top);
 	f = fopen(path, "we");
-	if (!f || fprintf(f, "pool_size = 0\n") < 0 || fclose(f) != 0)
+	if (!f || fprintf(f, "pool_size = 0\nnet = none\n") < 0 || fclose(f) != 0)
 		_exit(2);
 	r = conf_load(path, &conf, &e);
 	if (r == 0)

@@ -29,7 +29,8 @@ static void what_it_takes_comes_back(void **state)
 		"{\"template\":\"debian:bookworm\",\"user\":\"root\",\"tz\":\"Europe/Berlin\",\"workdir\":\"/w\","
 		"\"env\":[\"A=1\",\"B_2=x=y\\n\\\"\",\"C=\"],\"mounts\":[{\"at\":\"/p q\",\"source\":\"/s\",\"ro\":true},"
 		"{\"at\":\"/r\",\"uid\":7,\"gid\":8}],\"limits\":{\"memory\":536870912,\"swap\":1,\"pids\":64,\"cpu_milli\":500,"
-		"\"cpu_weight\":50,\"io_read\":9,\"io_write\":10},\"nesting\":true,\"allow_weaker\":true,\"ttl_ms\":5,"
+		"\"cpu_weight\":50,\"io_read\":9,\"io_write\":10,\"connections\":3,\"connection_rate\":4,\"flows\":5,"
+		"\"bandwidth\":6000},\"net\":\"internet,lan=10.0.0.0/8\",\"exposed\":[{\"port\":80,\"host_port\":8080}],\"nesting\":true,\"allow_weaker\":true,\"ttl_ms\":5,"
 		"\"idle_ms\":6}";
 	struct spec s = { 0 }, again = { 0 };
 	struct err e = ERR_INIT;
@@ -52,6 +53,14 @@ static void what_it_takes_comes_back(void **state)
 	assert_int_equal(again.views[1].gid, 8);
 	assert_memory_equal(&again.limits, &s.limits, sizeof(s.limits));
 	assert_int_equal(again.limits.memory, 536870912);
+	assert_string_equal(again.net, "internet,lan=10.0.0.0/8");
+	assert_int_equal(again.net_limits.connections, 3);
+	assert_int_equal(again.net_limits.rate, 4);
+	assert_int_equal(again.net_limits.flows, 5);
+	assert_int_equal(again.net_limits.bandwidth, 6000);
+	assert_int_equal(again.nexposed, 1);
+	assert_int_equal(again.exposed[0].port, 80);
+	assert_int_equal(again.exposed[0].host_port, 8080);
 	assert_true(again.nesting && again.allow_weaker);
 	assert_int_equal(again.ttl_ms, 5);
 	assert_int_equal(again.idle_ms, 6);
@@ -63,7 +72,14 @@ static void what_it_does_not_take(void **state)
 {
 	static const char *const bad[] = {
 		"{\"template\":5}",
-		"{\"net\":\"internet\"}",
+		"{\"net\":5}",
+		"{\"exposed\":{}}",
+		"{\"exposed\":[5]}",
+		"{\"exposed\":[{\"port\":80}]}",
+		"{\"exposed\":[{\"port\":80,\"host_port\":65536}]}",
+		"{\"exposed\":[{\"port\":-1,\"host_port\":80}]}",
+		"{\"limits\":{\"connections\":-1}}",
+		"{\"limits\":{\"bandwidth\":10}}",
 		"{\"tz\":\"../../etc/passwd\"}",
 		"{\"tz\":\"/etc/passwd\"}",
 		"{\"tz\":\"a\\nb\"}",
@@ -120,6 +136,12 @@ static void what_is_not_said_keeps_its_value(void **state)
 	assert_string_equal(s.user, "agent");
 	assert_int_equal(s.limits.memory, 5u << 20);
 	assert_int_equal(s.limits.pids, 88);
+	assert_null(s.net);
+	assert_int_equal(parse("{\"net\":\"internet\"}", &s, &e), 0);
+	assert_int_equal(parse("{\"user\":\"root\"}", &s, &e), 0);
+	assert_string_equal(s.net, "internet");
+	assert_int_equal(parse("{\"net\":\"none\"}", &s, &e), 0);
+	assert_null(s.net);
 	spec_done(&s);
 }
 
