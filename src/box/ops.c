@@ -990,6 +990,7 @@ static void doctor_answer(void *arg, int r, const struct json *answer, int *fd, 
 			json_put_str(&o, "fix", "free some space, or set CUBBY_STATE_DIR to a larger disk");
 		json_end_obj(&o);
 	}
+	net_doctor_rows(q->d->net, &o);
 	json_end_arr(&o);
 	json_put_value(&o, "usable", json_get(answer, "usable"));
 	if (json_get(answer, "reason"))
@@ -1002,12 +1003,21 @@ static void doctor_answer(void *arg, int r, const struct json *answer, int *fd, 
 	req_ok(q, &text, NULL, 0);
 }
 
+/* The gateway is there, or never will be: its rows tell. */
+static void doctor_go(void *arg, int r, const struct err *e)
+{
+	struct req *q = arg;
+	struct err mine = ERR_INIT;
+
+	(void)r;
+	(void)e;
+	if (builders_grade(q->d->builders, NULL, NULL, doctor_answer, q, &mine) < 0)
+		req_fail(q, &mine);
+}
+
 static void op_doctor(struct req *q)
 {
-	struct err e = ERR_INIT;
-
-	if (builders_grade(q->d->builders, NULL, NULL, doctor_answer, q, &e) < 0)
-		req_fail(q, &e);
+	gateway_want(q->d->net, doctor_go, q);
 }
 
 /* Why did a command of this box fail? What the kernel counted since `mark` (of op "open") says it. */
