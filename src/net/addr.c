@@ -200,82 +200,119 @@ const char *cidr_text(const struct cidr *c, char buf[IP_TEXT_MAX + 4])
 static const struct range4 {
 	uint32_t ip;
 	uint8_t bits;
+	bool never;
 	const char *what;
 } ranges4[] = {
-	{ 0x00000000, 8, "this network (RFC 791)" },
-	{ 0x0a000000, 8, "private (RFC 1918)" },
-	{ 0x64400000, 10, "shared by carriers (RFC 6598)" },
-	{ 0x7f000000, 8, "loopback (RFC 1122)" },
-	{ 0xa83f8110, 32, "a cloud's metadata service (168.63.129.16)" },
-	{ 0xa9fea9fe, 32, "a cloud's metadata service (169.254.169.254)" },
-	{ 0xa9fe0000, 16, "link-local (RFC 3927)" },
-	{ 0xac100000, 12, "private (RFC 1918)" },
-	{ 0xc0000000, 24, "reserved for protocols (RFC 6890)" },
-	{ 0xc0000200, 24, "documentation (RFC 5737)" },
-	{ 0xc01fc400, 24, "reserved (AS112, RFC 7535)" },
-	{ 0xc034c100, 24, "reserved (AMT, RFC 7450)" },
-	{ 0xc0586300, 24, "6to4 relays (RFC 7526)" },
-	{ 0xc0a80000, 16, "private (RFC 1918)" },
-	{ 0xc0af3000, 24, "reserved (AS112, RFC 7534)" },
-	{ 0xc6120000, 15, "benchmarks (RFC 2544)" },
-	{ 0xc6336400, 24, "documentation (RFC 5737)" },
-	{ 0xcb007100, 24, "documentation (RFC 5737)" },
-	{ 0xe0000000, 4, "multicast (RFC 5771)" },
-	{ 0xf0000000, 4, "reserved (RFC 1112)" },	/* 255.255.255.255 with it */
+	{ 0x00000000, 8, true, "this network (RFC 791)" },
+	{ 0x0a000000, 8, false, "private (RFC 1918)" },
+	{ 0x646464c8, 32, true, "a cloud's metadata service (100.100.100.200)" },
+	{ 0x64400000, 10, false, "shared by carriers (RFC 6598)" },
+	{ 0x7f000000, 8, true, "loopback (RFC 1122)" },
+	/* A public address, but on a machine of Azure it is the host that answers: configuration, keys of extensions. */
+	{ 0xa83f8110, 32, true, "a cloud's metadata service (168.63.129.16)" },
+	{ 0xa9fea9fe, 32, true, "a cloud's metadata service (169.254.169.254)" },
+	{ 0xa9feaa02, 32, true, "a cloud's metadata service (169.254.170.2)" },
+	{ 0xa9feaa17, 32, true, "a cloud's metadata service (169.254.170.23)" },
+	{ 0xa9fe0000, 16, false, "link-local (RFC 3927)" },
+	{ 0xac100000, 12, false, "private (RFC 1918)" },
+	{ 0xc00000c0, 32, true, "a cloud's metadata service (192.0.0.192)" },
+	{ 0xc0000000, 24, false, "reserved for protocols (RFC 6890)" },
+	{ 0xc0000200, 24, false, "documentation (RFC 5737)" },
+	{ 0xc01fc400, 24, false, "reserved (AS112, RFC 7535)" },
+	{ 0xc034c100, 24, false, "reserved (AMT, RFC 7450)" },
+	{ 0xc0586300, 24, true, "6to4 relays (RFC 7526)" },
+	{ 0xc0a80000, 16, false, "private (RFC 1918)" },
+	{ 0xc0af3000, 24, false, "reserved (AS112, RFC 7534)" },
+	{ 0xc6120000, 15, true, "benchmarks (RFC 2544), where the boxes are" },
+	{ 0xc6336400, 24, false, "documentation (RFC 5737)" },
+	{ 0xcb007100, 24, false, "documentation (RFC 5737)" },
+	{ 0xe0000000, 4, true, "multicast (RFC 5771)" },
+	{ 0xffffffff, 32, true, "broadcast (RFC 919)" },
+	{ 0xf0000000, 4, false, "reserved (RFC 1112)" },
 };
 
 static const struct range6 {
 	uint8_t ip[16];
 	uint8_t bits;
+	bool never;
 	const char *what;
 } ranges6[] = {
-	{ { [15] = 1 }, 128, "loopback (RFC 4291)" },
-	{ { 0 }, 128, "unspecified (RFC 4291)" },
-	{ { 0 }, 96, "IPv4-compatible (RFC 4291)" },
-	{ { [8] = 0xff, 0xff }, 96, "IPv4-translated (RFC 2765)" },
-	{ { 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01 }, 48, "NAT64 (RFC 8215)" },
-	{ { 0x00, 0x64, 0xff, 0x9b }, 96, "NAT64 (RFC 6052)" },
-	{ { 0x01 }, 64, "discard only (RFC 6666)" },
-	{ { 0x20, 0x01, 0x00, 0x00 }, 32, "Teredo (RFC 4380)" },
-	{ { 0x20, 0x01, 0x00, 0x00 }, 23, "reserved for protocols (RFC 2928)" },
-	{ { 0x20, 0x01, 0x0d, 0xb8 }, 32, "documentation (RFC 3849)" },
-	{ { 0x20, 0x02 }, 16, "6to4 (RFC 3056)" },
-	{ { 0x26, 0x20, 0x00, 0x4f, 0x80 }, 48, "reserved (AS112, RFC 7534)" },
-	{ { 0x3f, 0xff }, 20, "documentation (RFC 9637)" },
-	{ { 0x5f }, 16, "segment routing (RFC 9602)" },
-	{ { 0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, 0x54 }, 128, "a cloud's metadata service (fd00:ec2::254)" },
-	{ { 0xfc }, 7, "private (RFC 4193)" },
-	{ { 0xfe, 0x80 }, 10, "link-local (RFC 4291)" },
-	{ { 0xfe, 0xc0 }, 10, "site-local (RFC 3879)" },
-	{ { 0xff }, 8, "multicast (RFC 4291)" },
+	{ { [15] = 1 }, 128, true, "loopback (RFC 4291)" },
+	{ { 0 }, 128, true, "unspecified (RFC 4291)" },
+	{ { 0 }, 96, true, "IPv4-compatible (RFC 4291)" },
+	{ { [8] = 0xff, 0xff }, 96, true, "IPv4-translated (RFC 2765)" },
+	{ { 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01 }, 48, true, "NAT64 (RFC 8215)" },
+	{ { 0x00, 0x64, 0xff, 0x9b }, 96, true, "NAT64 (RFC 6052)" },
+	{ { 0x01 }, 64, false, "discard only (RFC 6666)" },
+	{ { 0x20, 0x01, 0x00, 0x00 }, 32, true, "Teredo (RFC 4380)" },
+	{ { 0x20, 0x01, 0x00, 0x00 }, 23, false, "reserved for protocols (RFC 2928)" },
+	{ { 0x20, 0x01, 0x0d, 0xb8 }, 32, false, "documentation (RFC 3849)" },
+	{ { 0x20, 0x02 }, 16, true, "6to4 (RFC 3056)" },
+	{ { 0x26, 0x20, 0x00, 0x4f, 0x80 }, 48, false, "reserved (AS112, RFC 7534)" },
+	{ { 0x3f, 0xff }, 20, false, "documentation (RFC 9637)" },
+	{ { 0x5f }, 16, false, "segment routing (RFC 9602)" },
+	{ { 0xfd, 0x00, 0x00, 0xc1, [12] = 0xa9, 0xfe, 0xa9, 0xfe }, 128, true, "a cloud's metadata service (fd00:c1::a9fe:a9fe)" },
+	{ { 0xfd, 0x00, 0x0e, 0xc2, [15] = 0x23 }, 128, true, "a cloud's metadata service (fd00:ec2::23)" },
+	{ { 0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, 0x54 }, 128, true, "a cloud's metadata service (fd00:ec2::254)" },
+	{ { 0xfd, 0x20, 0x00, 0xce, [14] = 0x02, 0x54 }, 128, true, "a cloud's metadata service (fd20:ce::254)" },
+	{ { 0xfd, 0x63, 0x75, 0x62, 0x62, 0x79 }, 48, true, "private (RFC 4193), where the boxes are" },
+	{ { 0xfc }, 7, false, "private (RFC 4193)" },
+	{ { 0xfe, 0x80 }, 10, false, "link-local (RFC 4291)" },
+	{ { 0xfe, 0xc0 }, 10, false, "site-local (RFC 3879)" },
+	{ { 0xff }, 8, true, "multicast (RFC 4291)" },
 };
 
-static const char *forbidden4(uint32_t v)
+static const char *forbidden4(uint32_t v, bool *ret_never)
 {
-	for (size_t i = 0; i < sizeof(ranges4) / sizeof(ranges4[0]); i++)
-		if ((v ^ ranges4[i].ip) >> (32 - ranges4[i].bits) == 0)
+	for (size_t i = 0; i < sizeof(ranges4) / sizeof(ranges4[0]); i++) {
+		if ((v ^ ranges4[i].ip) >> (32 - ranges4[i].bits) == 0) {
+			*ret_never = ranges4[i].never;
 			return ranges4[i].what;
+		}
+	}
+	*ret_never = false;
 	return NULL;
 }
 
-const char *ip_forbidden(const struct ip *a)
+static const char *forbidden6(const struct ip *a, bool *ret_never)
 {
-	if (ip_is4(a))
-		return forbidden4(ip_get4(a));
+	/* ISATAP (RFC 5214): the last 64 bits are 0000:5efe or 0200:5efe and an IPv4 address. */
+	bool isatap = (a->b[8] & 0xfd) == 0 && a->b[9] == 0 && a->b[10] == 0x5e && a->b[11] == 0xfe, never = false;
+	const char *inside = isatap ? forbidden4(get32(a->b + 12), &never) : NULL;
+
+	*ret_never = never;
 	for (size_t i = 0; i < sizeof(ranges6) / sizeof(ranges6[0]); i++) {
 		struct cidr c = { .bits = ranges6[i].bits };
 
 		memcpy(c.ip.b, ranges6[i].ip, sizeof(c.ip.b));
-		if (cidr_has(&c, a))
+		if (cidr_has(&c, a)) {
+			*ret_never = never || ranges6[i].never;
 			return ranges6[i].what;
+		}
 	}
 	/* Only 2000::/3 has been given out (RFC 4291, 2.4; IANA's registry of the address space). */
 	if (a->b[0] >> 5 != 1)
 		return "not assigned (RFC 4291)";
-	/* ISATAP (RFC 5214): the last 64 bits are 0000:5efe or 0200:5efe and an IPv4 address. */
-	if ((a->b[8] & 0xfd) == 0 && a->b[9] == 0 && a->b[10] == 0x5e && a->b[11] == 0xfe && forbidden4(get32(a->b + 12)))
-		return "ISATAP to a forbidden address (RFC 5214)";
-	return NULL;
+	return inside ? "ISATAP to a forbidden address (RFC 5214)" : NULL;
+}
+
+static const char *forbidden(const struct ip *a, bool *ret_never)
+{
+	return ip_is4(a) ? forbidden4(ip_get4(a), ret_never) : forbidden6(a, ret_never);
+}
+
+const char *ip_forbidden(const struct ip *a)
+{
+	bool never;
+
+	return forbidden(a, &never);
+}
+
+bool ip_never(const struct ip *a)
+{
+	bool never;
+
+	return forbidden(a, &never) && never;
 }
 
 struct ip net_box4(unsigned index)

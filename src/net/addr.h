@@ -48,6 +48,12 @@ const char *cidr_text(const struct cidr *c, char buf[IP_TEXT_MAX + 4]);
  * address registries (RFC 6890 and its updates).
  */
 const char *ip_forbidden(const struct ip *a);
+/*
+ * Those of them that no exception lifts either: what is the host itself (loopback, and 0.0.0.0 and ::, which connect(2) takes for it), the
+ * boxes, multicast and broadcast, metadata services of clouds, and ranges in which an IPv4 address hides (a gateway somewhere would
+ * unpack it behind the check).
+ */
+bool ip_never(const struct ip *a);
 
 /* ---- the addresses of boxes */
 

@@ -17,6 +17,7 @@
 #define ITEMS_MAX 200000u
 #define PORTS_MAX 16u
 #define NEST_MAX 8u
+#define USES_MAX 10000u	/* of presets in one policy: lists of lists of lists take time also when they are empty */
 
 enum kind { ITEM_INTERNET, ITEM_ASK, ITEM_NAME, ITEM_BELOW, ITEM_RANGE, ITEM_LAN, ITEM_HOST_PORT };
 
@@ -117,7 +118,7 @@ struct reading {
 	const char *from;	/* the preset that the item comes from, or NULL */
 	size_t at;		/* of the item, in the text that the person gave; from 1 */
 	const char *stack[NEST_MAX];
-	unsigned depth;
+	unsigned depth, uses;
 	bool words;		/* any item at all */
 };
 
@@ -258,7 +259,7 @@ static int add_range(struct reading *r, const char *word, const char *range, boo
 	it->kind = lan ? ITEM_LAN : ITEM_RANGE;
 	if (lan && (!kind || it->range.bits == 0 || (ip_is4(&it->range.ip) && it->range.bits == 96)))
 		return bad(r, word, "is not a local range: public addresses are written without lan=");
-	if (lan && (strstr(kind, "loopback") || strstr(kind, "multicast") || strstr(kind, "metadata") || strstr(kind, "benchmark"))) {
+	if (lan && ip_never(&it->range.ip)) {
 		(void)snprintf(text, sizeof(text), "is %s: no policy lets a box there%s", kind,
 			       strstr(kind, "loopback") ? " (a service of the host: host-port=PORT)" : "");
 		return bad(r, word, text);
@@ -314,6 +315,8 @@ static int add_preset(struct reading *r, const char *word)
 			return bad(r, word, "contains itself");
 	if (r->depth == NEST_MAX)
 		return bad(r, word, "is nested too deeply");
+	if (r->uses++ == USES_MAX)
+		return err_why(r->e, WHY_LIMIT, -E2BIG, "the network policy uses presets more than %u times", USES_MAX);
 	r->stack[r->depth++] = word + 1;
 	r->from = word + 1;
 	c = read_items(r, items, false);
@@ -640,11 +643,14 @@ static bool judge_forbidden(const struct policy *p, const struct own_addrs *own,
 	const char *kind = ip_forbidden(a);
 	const struct item *it;
 	char why[160];
+	bool never;
 
-	if (!kind || lab_public(own, a))
+	if (!kind)
 		return false;
-	it = p->wider && !strstr(kind, "loopback") && !strstr(kind, "multicast") && !strstr(kind, "metadata") &&
-			     !strstr(kind, "benchmark") ? match_range(p, ITEM_LAN, a, port) : NULL;
+	never = ip_never(a);
+	if (!never && lab_public(own, a))
+		return false;
+	it = p->wider && !never ? match_range(p, ITEM_LAN, a, port) : NULL;
 	if (it) {
 		allow(d, rule_of(p, it));
 		d->lan = true;

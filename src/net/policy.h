@@ -12,8 +12,8 @@
  *	*.NAME[:PORT]		every name below NAME, at any depth, not NAME itself
  *	CIDR[:PORT]		a public address or range; IPv6 with a port in brackets: [2001:db8::/32]:443
  *	@PRESET			a named list (presets.h)
- *	lan=CIDR[:PORT]		addresses that are otherwise forbidden; never loopback, multicast or metadata (169.254.169.254,
- *				fd00:ec2::254), and never an address of the host
+ *	lan=CIDR[:PORT]		addresses that are otherwise forbidden; never those of ip_never() (loopback, multicast, metadata
+ *				services, boxes, IPv4 hidden in IPv6), and never an address of the host
  *	host-port=PORT		a service on the host's loopback, reached in the box as host.cubby.internal:PORT
  *
  * PORT is a number, a range A-B, or a list in braces {80,443}; without one every port. TCP and UDP alike.

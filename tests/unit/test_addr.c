@@ -107,6 +107,10 @@ static void ranges_no_box_reaches(void **state)
 		{ "169.254.0.0", "169.254.255.255", "169.253.255.255", "169.255.0.0" },
 		{ "172.16.0.0", "172.31.255.255", "172.15.255.255", "172.32.0.0" },
 		{ "192.0.0.0", "192.0.0.255", "191.255.255.255", "192.0.1.0" },
+		{ "192.31.196.0", "192.31.196.255", "192.31.195.255", "192.31.197.0" },
+		{ "192.52.193.0", "192.52.193.255", "192.52.192.255", "192.52.194.0" },
+		{ "192.175.48.0", "192.175.48.255", "192.175.47.255", "192.175.49.0" },
+		{ "2620:4f:8000::", "2620:4f:8000:ffff:ffff:ffff:ffff:ffff", "2620:4f:7fff::", "2620:4f:8001::" },
 		{ "192.0.2.0", "192.0.2.255", "192.0.1.255", "192.0.3.0" },
 		{ "192.88.99.0", "192.88.99.255", "192.88.98.255", "192.88.100.0" },
 		{ "192.168.0.0", "192.168.255.255", "192.167.255.255", "192.169.0.0" },
@@ -147,6 +151,41 @@ static void ranges_no_box_reaches(void **state)
 			if (ip_forbidden(&a))
 				fail_msg("%s can't be reached: %s", out[k], ip_forbidden(&a));
 		}
+	}
+}
+
+/* What lan= can't lift either, and the neighbour that it can. */
+static void addresses_without_exception(void **state)
+{
+	static const char *const rows[][2] = {
+		{ "127.0.0.1", "10.0.0.1" }, { "0.0.0.0", "192.168.0.1" }, { "0.1.2.3", "172.16.0.1" }, { "::1", "fd00::1" }, { "::", "fe80::1" },
+		{ "100.100.100.200", "100.100.100.199" }, { "169.254.169.254", "169.254.169.253" }, { "169.254.170.2", "169.254.170.3" },
+		{ "169.254.170.23", "169.254.170.22" }, { "192.0.0.192", "192.0.0.191" }, { "fd00:ec2::254", "fd00:ec2::255" },
+		{ "fd00:ec2::23", "fd00:ec2::24" }, { "fd20:ce::254", "fd20:ce::253" }, { "fd00:c1::a9fe:a9fe", "fd00:c1::a9fe:a9fd" },
+		{ "168.63.129.16", NULL }, { "224.0.0.1", "240.0.0.1" }, { "255.255.255.255", "255.255.255.254" }, { "ff02::1", "fec0::1" },
+		{ "198.18.0.1", "192.0.2.1" }, { "198.19.255.255", "198.51.100.1" }, { "fd63:7562:6279::1", "fd63:7562:6278::1" },
+		{ "::ffff:127.0.0.1", "::ffff:10.0.0.1" }, { "::10.0.0.1", NULL }, { "64:ff9b::10.0.0.1", NULL }, { "64:ff9b:1::1", NULL },
+		{ "2002:a9fe:a9fe::1", NULL }, { "2001::1", NULL }, { "::ffff:0:10.0.0.1", NULL }, { "192.88.99.1", NULL },
+		{ "fe80::5efe:127.0.0.1", "fe80::5efe:10.0.0.1" }, { "fd00::200:5efe:169.254.169.254", "fd00::200:5efe:8.8.8.8" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct ip a = ip(rows[i][0]);
+
+		if (!ip_never(&a) || !ip_forbidden(&a))
+			fail_msg("%s has exceptions", rows[i][0]);
+		if (!rows[i][1])
+			continue;
+		a = ip(rows[i][1]);
+		if (ip_never(&a) || !ip_forbidden(&a))
+			fail_msg("%s has no exception, or needs none", rows[i][1]);
+	}
+	static const char *const public[] = { "8.8.8.8", "168.63.129.17", "2606::1" };
+	for (size_t i = 0; i < sizeof(public) / sizeof(public[0]); i++) {
+		struct ip a = ip(public[i]);
+
+		assert_false(ip_never(&a));
 	}
 }
 
@@ -195,6 +234,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(ranges_of_addresses, leak_mark, leak_check),
 		cmocka_unit_test_setup_teardown(what_is_inside, leak_mark, leak_check),
 		cmocka_unit_test_setup_teardown(ranges_no_box_reaches, leak_mark, leak_check),
+		cmocka_unit_test_setup_teardown(addresses_without_exception, leak_mark, leak_check),
 		cmocka_unit_test_setup_teardown(addresses_of_boxes, leak_mark, leak_check),
 		cmocka_unit_test_setup_teardown(socket_addresses, leak_mark, leak_check),
 	};

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include <setjmp.h>
@@ -60,6 +61,9 @@ static void bad_ones(void **state)
 		{ "9.9.9.9/33", "not an address" }, { "9.9.9.9/24", "bits set" }, { "10.0.0.0/8", "lan=10.0.0.0/8" },
 		{ "192.168.1.1:80", "lan=192.168.1.1" }, { "fd00::/8", "private" }, { "127.0.0.1", "loopback" },
 		{ "lan=127.0.0.1", "host-port" }, { "lan=169.254.169.254", "metadata" }, { "lan=224.0.0.0/4", "multicast" },
+		{ "lan=0.0.0.0/8", "no policy" }, { "lan=::", "no policy" }, { "lan=64:ff9b::/96", "no policy" },
+		{ "lan=100.100.100.200", "metadata" }, { "lan=fd63:7562:6279::/64", "boxes" }, { "lan=198.18.0.0/15", "boxes" },
+		{ "168.63.129.16", "metadata" },
 		{ "lan=8.8.8.8", "public" }, { "lan=0.0.0.0/0", "not a local" }, { "lan=", "lan=192" }, { "lan=printer", "lan=192" },
 		{ "host-port=", "host-port=5432" }, { "host-port=x", "host-port=5432" }, { "@nosuch", "cubby net presets" },
 		{ "caf\xc3\xa9.fr", "character 4" }, { "ok.org\x01", "character 7" }, { "[2606::1:443", "']'" },
@@ -200,6 +204,15 @@ static void lan_and_host(void **state)
 	assert_int_equal(judge(p, NET_GATEWAY4, 5433, NULL).verdict, VERDICT_REFUSE);
 	assert_true(policy_is_wider(p));
 	policy_unref(p);
+	/* A range that is wide enough to hold what no policy lifts. */
+	p = policy_with("lan=100.64.0.0/10 lan=8000::/1 lan=fc00::/7", NULL);
+	assert_int_equal(judge(p, "100.100.100.199", 80, NULL).verdict, VERDICT_ALLOW);
+	assert_int_equal(judge(p, "100.100.100.200", 80, NULL).verdict, VERDICT_REFUSE);
+	assert_int_equal(judge(p, "fd00:ec2::255", 80, NULL).verdict, VERDICT_ALLOW);
+	assert_int_equal(judge(p, "fd00:ec2::254", 80, NULL).verdict, VERDICT_REFUSE);
+	assert_int_equal(judge(p, "fd63:7562:6279::100", 80, NULL).verdict, VERDICT_REFUSE);
+	assert_int_equal(judge(p, "ff02::1", 80, NULL).verdict, VERDICT_REFUSE);
+	policy_unref(p);
 	p = policy_with("internet", NULL);
 	assert_int_equal(judge(p, NET_GATEWAY4, 5432, NULL).verdict, VERDICT_REFUSE);
 	assert_int_equal(judge(p, "192.168.1.7", 80, NULL).verdict, VERDICT_REFUSE);
@@ -239,6 +252,13 @@ static void lab_ranges(void **state)
 	lab.nlab_public = 1;
 	policy_judge(p, &lab, &a, 80, NULL, 0, &d);
 	assert_int_equal(d.verdict, VERDICT_ALLOW);
+	assert_int_equal(cidr_parse("169.254.0.0/16", &c), 0);
+	assert_int_equal(ip_parse("169.254.1.1", &a), 0);
+	policy_judge(p, &lab, &a, 80, NULL, 0, &d);
+	assert_int_equal(d.verdict, VERDICT_ALLOW);
+	assert_int_equal(ip_parse("169.254.169.254", &a), 0);
+	policy_judge(p, &lab, &a, 80, NULL, 0, &d);
+	assert_int_equal(d.verdict, VERDICT_REFUSE);
 	policy_unref(p);
 }
 
@@ -281,6 +301,8 @@ static void presets(void **state)
 		{ "a: @b\nb: @a\n", "contains itself" }, { "  x.org\n", "line 1" }, { "ok: a.org\nbad name: x\n", "line 2" },
 		{ "x: nodot\n", "@x" }, { "x: internet\n", "part of a preset" }, { "x: lan=10.0.0.0/8\n", "part of a preset" },
 		{ "nocolon\n", "NAME:" }, { "x: host-port=1\n", "part of a preset" },
+		{ "a: @b @b @b @b @b @b @b @b @b @b\nb: @c @c @c @c @c @c @c @c @c @c\nc: @d @d @d @d @d @d @d @d @d @d\n"
+		  "d: @e @e @e @e @e @e @e @e @e @e\ne: @f @f @f @f @f @f @f @f @f @f\nf:\n", "more than 10000 times" },
 	};
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		ps = NULL;
@@ -290,6 +312,55 @@ static void presets(void **state)
 		if (!strstr(e.text, wrong[i][1]))
 			fail_msg("should say '%s': %s", wrong[i][1], e.text);
 	}
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Nanoseconds of one decision on a list of n names: the best of some rounds, half of them of names that are there. */
+static double decision_ns(int n)
+{
+	struct buf text = BUF_INIT(POLICY_TEXT_MAX);
+	char names[64][64];
+	struct policy *p;
+	uint64_t best = UINT64_MAX;
+
+	for (int i = 0; i < n; i++)
+		assert_int_equal(buf_printf(&text, "h%d.example.org,*.w%d.example.org ", i, i), 0);
+	p = policy_with(text.data, NULL);
+	buf_done(&text);
+	for (int i = 0; i < 64; i++)
+		(void)snprintf(names[i], sizeof(names[i]), i % 2 ? "a.w%d.example.org" : "a.x%d.example.org", i * 7919 % n);
+	for (int round = 0; round < 20; round++) {
+		uint64_t from = now_ns();
+
+		for (int i = 0; i < 6400; i++) {
+			struct decision d;
+
+			policy_judge_name(p, names[i % 64], 443, &d);
+			if (d.verdict != (i % 2 ? VERDICT_ALLOW : VERDICT_REFUSE))
+				fail_msg("%s", names[i % 64]);
+		}
+		from = now_ns() - from;
+		best = from < best ? from : best;
+	}
+	policy_unref(p);
+	return (double)best / 6400;
+}
+
+/* A walk along the list would take a thousand times as long; some cache misses may. */
+static void long_lists_take_no_longer(void **state)
+{
+	double few = decision_ns(10), many = decision_ns(10000);
+
+	(void)state;
+	print_message("a decision: %.0f ns with 10 names, %.0f ns with 10000\n", few, many);
+	assert_true(many < 20 * few);
 }
 
 static void long_lists(void **state)
@@ -334,6 +405,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(lab_ranges, leak_mark, leak_check),
 		cmocka_unit_test_setup_teardown(presets, leak_mark, leak_check),
 		cmocka_unit_test_setup_teardown(long_lists, leak_mark, leak_check),
+		cmocka_unit_test_setup_teardown(long_lists_take_no_longer, leak_mark, leak_check),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
