@@ -7,6 +7,8 @@
 
 #include "net/addr.h"
 
+#define METHOD_MAX 128	/* a word that is longer is nobody's method */
+
 /* ---------------------------------------------------------------- TLS (RFC 8446, RFC 6066) */
 
 /* The handshake bytes of the records so far, as one run: a greeting may be spread over records of any length. */
@@ -200,8 +202,11 @@ static bool authority(const char *s, size_t n, char *ret)
 
 		if (!close || (close[1] && close[1] != ':'))
 			return false;
+		for (const char *p = close + 1; *p; p++)
+			if ((p > close + 1 && (*p < '0' || *p > '9')) || p - close > 6)
+				return false;
 		*close = '\0';
-		if (ip_parse(word + 1, &a) < 0)
+		if (!strchr(word + 1, ':') || ip_parse(word + 1, &a) < 0)
 			return false;
 		memcpy(ret, ip_text(&a, text), sizeof(text));
 		return true;
@@ -323,55 +328,78 @@ static enum sniff http(const char *data, size_t n, char *ret_name)
 	return SNIFF_HTTP;
 }
 
-enum sniff sniff(const void *data, size_t n, char *ret_name)
+/* Does the line speak of HTTP, in whatever case and place? Servers read request lines more generously than they should. */
+static bool speaks_http(const char *s, size_t n)
+{
+	for (size_t i = 0; i + 5 <= n; i++)
+		if (strncasecmp(s + i, "HTTP/", 5) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * SNIFF_MORE, SNIFF_OTHER, or SNIFF_HTTP: it has to be read as HTTP. What some server takes for HTTP must not be "other" here, so
+ * this looks for less than the rules ask for; http() is strict.
+ */
+static enum sniff looks_like_http(const char *d, size_t n)
+{
+	size_t method = 0;
+	const char *lf;
+
+	while (method < n && method < METHOD_MAX && is_tchar((uint8_t)d[method]))
+		method++;
+	if (method == n && method < METHOD_MAX)
+		return SNIFF_MORE;
+	/* A method is followed by a blank and a target; a line that isn't that is another protocol ("SSH-2.0-…"). */
+	if (method == 0 || method == METHOD_MAX || (d[method] != ' ' && d[method] != '\t'))
+		return SNIFF_OTHER;
+	lf = memchr(d, '\n', n);
+	/* No server reads on behind a NUL; git does: "git-upload-pack /x\0host=…", and then waits for an answer. */
+	if (memchr(d, '\0', lf ? (size_t)(lf - d) : n))
+		return SNIFF_OTHER;
+	if (!lf)
+		return SNIFF_MORE;
+	/* "HELO me", "USER x": no HTTP version. */
+	return speaks_http(d, (size_t)(lf - d)) ? SNIFF_HTTP : SNIFF_OTHER;
+}
+
+static enum sniff look(const uint8_t *d, size_t n, char *ret_name)
 {
 	static const char h2[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-	char name[HOST_NAME_MAX_LEN + 1] = "";
-	const uint8_t *d = data;
+	size_t blank = 0, same = n < sizeof(h2) - 1 ? n : sizeof(h2) - 1;
 	enum sniff r;
-	size_t method = 0;
 
-	ret_name[0] = '\0';
 	if (n == 0)
 		return SNIFF_MORE;
-	if (d[0] == 22) {
-		/* Anything may begin with a 22; a TLS record goes on with its version, 3.x. */
-		if (n < 3)
+	/*
+	 * Records: change of cipher, alert, handshake, data. Anything may begin with such a byte; a record goes on with its
+	 * version, of which servers look at the first half only.
+	 */
+	if (d[0] >= 20 && d[0] <= 23) {
+		if (n < 2)
 			return SNIFF_MORE;
-		if (d[1] != 3 || d[2] > 4)
+		if (d[1] != 3)
 			return SNIFF_OTHER;
-		r = tls(d, n < SNIFF_MAX ? n : SNIFF_MAX, name);
-	} else {
-		while (method < n && method < 32 && is_tchar(d[method]))
-			method++;
-		if (method == n && n < 32)
-			return SNIFF_MORE;
-		/* A method is followed by a blank and a target; a line that isn't that is another protocol ("SSH-2.0-…"). */
-		if (method == 0 || method == n || method == 32 || d[method] != ' ')
-			return SNIFF_OTHER;
-		if (n >= 4 && memcmp(d, "PRI ", 4) == 0) {
-			size_t cmp = n < sizeof(h2) - 1 ? n : sizeof(h2) - 1;
-
-			if (memcmp(d, h2, cmp) == 0)
-				return cmp < sizeof(h2) - 1 ? SNIFF_MORE : SNIFF_OTHER;
-		}
-		if (n == method + 1)
-			return SNIFF_MORE;
-		if (!memchr(data, '\n', n)) {
-			if (n >= SNIFF_MAX)
-				return SNIFF_BAD;
-			return SNIFF_MORE;
-		}
-		/* "HELO me", "USER x": no HTTP version at the end of the line. */
-		const char *lf = memchr(data, '\n', n), *s = data;
-		size_t len = (size_t)(lf - s);
-
-		if (len > 0 && s[len - 1] == '\r')
-			len--;
-		if (len < 9 || memcmp(s + len - 9, " HTTP/", 6) != 0)
-			return SNIFF_OTHER;
-		r = http(data, n < SNIFF_MAX ? n : SNIFF_MAX, name);
+		/* No client begins with another record than a greeting, but there are servers that read over it. */
+		return d[0] == 22 ? tls(d, n, ret_name) : SNIFF_BAD;
 	}
+	if (memcmp(d, h2, same) == 0 && same >= 4)
+		return same < sizeof(h2) - 1 ? SNIFF_MORE : SNIFF_OTHER;
+	/* Servers read over empty lines in front of a request (RFC 9112, 2.2). */
+	while (blank < n && (d[blank] == '\r' || d[blank] == '\n'))
+		blank++;
+	if (blank == n)
+		return SNIFF_MORE;
+	r = looks_like_http((const char *)d + blank, n - blank);
+	return r == SNIFF_HTTP ? http((const char *)d + blank, n - blank, ret_name) : r;
+}
+
+enum sniff sniff(const void *data, size_t n, char *ret_name)
+{
+	char name[HOST_NAME_MAX_LEN + 1] = "";
+	enum sniff r = look(data, n < SNIFF_MAX ? n : SNIFF_MAX, name);
+
+	ret_name[0] = '\0';
 	if (r == SNIFF_MORE && n >= SNIFF_MAX)
 		return SNIFF_BAD;
 	if (r == SNIFF_TLS || r == SNIFF_HTTP)

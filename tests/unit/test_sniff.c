@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first bytes of connections: whole, in pieces, spread over records, and misleading. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include <setjmp.h>
@@ -108,6 +116,148 @@ static void whole_and_in_pieces(void **state)
 		assert_string_equal(name, "www.example.org");
 		buf_done(&b);
 	}
+}
+
+/* Servers look at the first half of a record's version only (RFC 8446, 5.1: it "MUST be ignored"). */
+static void versions_of_records(void **state)
+{
+	(void)state;
+	for (int v = 0; v < 256; v += 51) {
+		struct buf b = BUF_INIT(65536);
+		char name[HOST_NAME_MAX_LEN + 1];
+
+		hello_named(&b, "a.example.org", 16384);
+		b.data[2] = (char)v;
+		assert_int_equal(sniff(b.data, b.len, name), SNIFF_TLS);
+		assert_string_equal(name, "a.example.org");
+		buf_done(&b);
+	}
+}
+
+/* git waits for its answer after this, and there is no end of line in it. */
+static void git_asks_without_a_line(void **state)
+{
+	static const char ask[] = "0033git-upload-pack /project.git\0host=a.example.org\0";
+	char name[HOST_NAME_MAX_LEN + 1];
+
+	(void)state;
+	assert_int_equal(sniff(ask, sizeof(ask) - 1, name), SNIFF_OTHER);
+	assert_int_equal(sniff(ask, 20, name), SNIFF_MORE);
+}
+
+/* ---- what real clients say; each piece of it wants more, the whole names whom it was told to */
+
+static int listen_here(uint16_t *ret_port)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t n = sizeof(a);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, n), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+	*ret_port = ntohs(a.sin_port);
+	return fd;
+}
+
+static bool is_program(const char *word)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/usr/bin/%s", word);
+	return access(path, X_OK) == 0;
+}
+
+/* "@" in an argument stands for the port. False: the program isn't there. */
+static bool client_says(const char *const *argv, enum sniff what, const char *host)
+{
+	static char got[65536];
+	char args[12][128], name[HOST_NAME_MAX_LEN + 1], *av[13] = { NULL };
+	struct pollfd p = { .events = POLLIN };
+	enum sniff r = SNIFF_MORE;
+	size_t n = 0;
+	uint16_t port;
+	int fd, conn, status;
+	pid_t pid;
+
+	if (!is_program(argv[0]))
+		return false;
+	fd = listen_here(&port);
+	for (int i = 0; argv[i]; i++) {
+		const char *at = strchr(argv[i], '@');
+
+		if (at)
+			(void)snprintf(args[i], sizeof(args[i]), "%.*s%u%s", (int)(at - argv[i]), argv[i], port, at + 1);
+		else
+			(void)snprintf(args[i], sizeof(args[i]), "%s", argv[i]);
+		av[i] = args[i];
+	}
+	pid = fork();
+	if (pid == 0) {
+		int null = open("/dev/null", O_RDWR);
+
+		(void)dup2(null, 0);
+		(void)dup2(null, 1);
+		(void)dup2(null, 2);
+		execvp(av[0], av);
+		_exit(127);
+	}
+	assert_true(pid > 0);
+	p.fd = fd;
+	conn = poll(&p, 1, 10000) == 1 ? accept4(fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+	p.fd = conn;
+	while (conn >= 0 && r == SNIFF_MORE && poll(&p, 1, 10000) == 1) {
+		ssize_t k = read(conn, got + n, sizeof(got) - n);
+
+		if (k <= 0)
+			break;
+		n += (size_t)k;
+		r = sniff(got, n, name);
+	}
+	if (conn >= 0)
+		(void)close(conn);
+	(void)close(fd);
+	(void)kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (r != what || strcmp(name, host) != 0)
+		fail_msg("%s %s: %d '%s' after %zu bytes", argv[0], argv[1], r, r == SNIFF_MORE ? "" : name, n);
+	for (size_t k = 0; k < n; k++) {
+		r = sniff(got, k, name);
+		if (r != SNIFF_MORE && (r != what || strcmp(name, host) != 0))
+			fail_msg("%s %s: %zu bytes of %zu give %d", argv[0], argv[1], k, n, r);
+	}
+	return true;
+}
+
+static void real_clients(void **state)
+{
+	static const struct {
+		const char *argv[12];
+		enum sniff what;
+		const char *host;
+	} rows[] = {
+		{ { "openssl", "s_client", "-connect", "127.0.0.1:@", "-servername", "One.example.org" }, SNIFF_TLS, "one.example.org" },
+		{ { "openssl", "s_client", "-connect", "127.0.0.1:@", "-noservername" }, SNIFF_TLS, "" },
+		{ { "openssl", "s_client", "-connect", "127.0.0.1:@", "-servername", "two.example.org", "-tls1_2" }, SNIFF_TLS, "two.example.org" },
+		{ { "openssl", "s_client", "-connect", "127.0.0.1:@", "-servername", "three.example.org", "-alpn", "h2,http/1.1", "-max_send_frag", "512" },
+		  SNIFF_TLS, "three.example.org" },
+		{ { "curl", "-sk", "--resolve", "four.example.org:@:127.0.0.1", "https://four.example.org:@/" }, SNIFF_TLS, "four.example.org" },
+		{ { "curl", "-s", "--resolve", "five.example.org:@:127.0.0.1", "http://five.example.org:@/x?y" }, SNIFF_HTTP, "five.example.org" },
+		{ { "curl", "-s", "-0", "--resolve", "six.example.org:@:127.0.0.1", "http://six.example.org:@/" }, SNIFF_HTTP, "six.example.org" },
+		{ { "curl", "-s", "-x", "http://127.0.0.1:@", "http://seven.example.org/" }, SNIFF_HTTP, "seven.example.org" },
+		{ { "curl", "-s", "-x", "http://127.0.0.1:@", "https://eight.example.org/" }, SNIFF_HTTP, "eight.example.org" },
+		{ { "curl", "-s", "--http2-prior-knowledge", "http://127.0.0.1:@/" }, SNIFF_OTHER, "" },
+		{ { "curl", "-s", "--http2", "--resolve", "nine.example.org:@:127.0.0.1", "http://nine.example.org:@/" }, SNIFF_HTTP, "nine.example.org" },
+		{ { "git", "ls-remote", "git://127.0.0.1:@/x.git" }, SNIFF_OTHER, "" },
+	};
+	size_t ran = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		ran += client_says(rows[i].argv, rows[i].what, rows[i].host);
+	if (ran == 0)
+		skip_because("neither openssl, curl nor git is installed");
 }
 
 static void no_name(void **state)
@@ -227,6 +377,18 @@ static void http_heads(void **state)
 		{ "USER me\r\n", SNIFF_OTHER, "" }, { "\x01\x02", SNIFF_OTHER, "" }, { "\x16\x05\x01\x00\x05", SNIFF_OTHER, "" },
 		{ "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", SNIFF_OTHER, "" }, { "PRI * HTTP/2.0\r\n", SNIFF_MORE, "" },
 		{ "GET / HTTP/2.0\r\nHost: a.org\r\n\r\n", SNIFF_BAD, "" },
+		/* What some server reads as a request must not be something else here. */
+		{ "\r\n\nGET / HTTP/1.1\r\nHost: a.org\r\n\r\n", SNIFF_HTTP, "a.org" }, { "\r\n\r\n", SNIFF_MORE, "" },
+		{ "\r\nHELO me\r\n", SNIFF_OTHER, "" }, { "GET / HTTP/1.1 \r\nHost: a.org\r\n\r\n", SNIFF_BAD, "" },
+		{ "GET / HTTP/1.01\r\nHost: a.org\r\n\r\n", SNIFF_BAD, "" }, { "GET / http/1.1\r\nHost: a.org\r\n\r\n", SNIFF_BAD, "" },
+		{ "GET\t/ HTTP/1.1\r\nHost: a.org\r\n\r\n", SNIFF_BAD, "" }, { "GET /  HTTP/1.1\r\nHost: a.org\r\n\r\n", SNIFF_BAD, "" },
+		{ "GET / HTTP/1.1\rHost: a.org\r\n\r\n", SNIFF_BAD, "" }, { "GET / HTTP/1.1\r\r\nHost: a.org\r\n\r\n", SNIFF_BAD, "" },
+		{ "get / HTTP/1.1\r\nHost: a.org\r\n\r\n", SNIFF_HTTP, "a.org" },
+		{ "GET / HTTP/1.1\r\nHost: [::1]x\r\n\r\n", SNIFF_BAD, "" }, { "GET / HTTP/1.1\r\nHost: [2606::1]:8x\r\n\r\n", SNIFF_BAD, "" },
+		{ "GET / HTTP/1.1\r\nHost: a.org:8x\r\n\r\n", SNIFF_BAD, "" }, { "OPTIONS rtsp://a.org/ RTSP/1.0\r\n", SNIFF_OTHER, "" },
+		{ "\x16", SNIFF_MORE, "" }, { "\x15\x03\x01", SNIFF_BAD, "" }, { "\x14\x03\x01", SNIFF_BAD, "" }, { "\x15\x04", SNIFF_OTHER, "" },
+		/* A greeting of SSLv2's shape (RFC 5246, E.2) can't carry a name. */
+		{ "\x80\x2e\x01\x03\x01", SNIFF_OTHER, "" },
 	};
 
 	(void)state;
@@ -243,6 +405,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(whole_and_in_pieces, leak_mark, leak_check),
+		cmocka_unit_test_setup_teardown(versions_of_records, leak_mark, leak_check),
+		cmocka_unit_test_setup_teardown(git_asks_without_a_line, leak_mark, leak_check),
+		cmocka_unit_test_setup_teardown(real_clients, leak_mark, leak_check),
 		cmocka_unit_test_setup_teardown(no_name, leak_mark, leak_check),
 		cmocka_unit_test_setup_teardown(bad_greetings, leak_mark, leak_check),
 		cmocka_unit_test_setup_teardown(too_long, leak_mark, leak_check),
