@@ -462,7 +462,7 @@ static int make_question(struct upstream_ask *a, uint8_t out[DNS_QUESTION_MAX], 
 
 	if (r == 0)
 		r = chance(bits, sizeof(bits));
-	if (r < 0)
+	if (r != 0)
 		return r;
 	/* Some more bits that a forged answer has to guess. The lengths between the letters are no letters. */
 	a->sent = a->name;
@@ -686,7 +686,8 @@ static void timer_fired(void *arg)
 	struct upstream *u = arg;
 	uint64_t now = clock_ms();
 
-	while (u->first && u->first->at_ms <= now) {
+	/* What has ended has left the list before it was freed: the analyzer doesn't know that a->u is u. */
+	while (u->first && u->first->at_ms <= now) { /* NOLINT(clang-analyzer-unix.Malloc) */
 		struct upstream_ask *a = u->first;
 
 		deadline_clear(a);
@@ -762,7 +763,8 @@ static void end_of_patience(struct upstream *u, uint64_t now)
 
 		again = false;
 		do {
-			if (!t || t->first->at_ms > now)
+			/* As above, for the list of its turn. */
+			if (!t || t->first->at_ms > now) /* NOLINT(clang-analyzer-unix.Malloc) */
 				continue;
 			(void)snprintf(t->first->why, sizeof(t->first->why), "too many questions wait for an answer");
 			finish(t->first, -ETIMEDOUT, NULL);
