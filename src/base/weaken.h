@@ -20,6 +20,7 @@
 	WEAKEN(ROOT, "root", "leaving the host's files behind")                               \
 	WEAKEN(PEERS, "propagation", "mounts that are its own")                               \
 	WEAKEN(NET, "net", "a network stack of its own")                                      \
+	WEAKEN(ADDRESSES, "addresses", "the refusal of the host's and of private addresses")          \
 	WEAKEN(IPC, "ipc", "IPC objects of its own")                                          \
 	WEAKEN(UTS, "host-name", "a host name of its own")                                    \
 	WEAKEN(CGROUP, "cgroups", "its own view of the control groups")                       \

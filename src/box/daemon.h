@@ -244,7 +244,7 @@ int build_cancel(struct build *b, struct err *e);
 /* ---- drill.c */
 void op_drill_done(struct req *q);
 /* The last drill of the box's owner with its engine, template and policy, as member "drill"; nothing when there is none. */
-void drill_put_of(struct daemon *d, const struct box *b, const char *net, struct json_out *o);
+void drill_put_of(struct daemon *d, const struct box *b, struct json_out *o);
 void drill_put_last(struct daemon *d, uid_t uid, struct json_out *o);	/* the newest of this user's */
 
 /* ---- recover.c */

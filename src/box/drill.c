@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RECEIPT_MAX (256u << 10)
+#define RECEIPT_MAX (4u << 20)	/* a policy may be long */
 /* Receipts of one user. The oldest goes for one more. */
 #define RECEIPTS_MAX 32u
 
@@ -142,9 +142,10 @@ static void put_receipt(int dir, const char *name, const struct key *k, struct j
 	json_end_obj(o);
 }
 
-void drill_put_of(struct daemon *d, const struct box *b, const char *net, struct json_out *o)
+void drill_put_of(struct daemon *d, const struct box *b, struct json_out *o)
 {
-	struct key k = { .engine = d->engine->name, .template = b->spec.template, .net = net, .nesting = b->spec.nesting };
+	struct key k = { .engine = d->engine->name, .template = b->spec.template, .net = b->spec.net ? b->spec.net : "none",
+			 .nesting = b->spec.nesting };
 	OWN_FD dir = open_dir(d, false);
 	char name[48];
 

@@ -166,6 +166,11 @@ static void send_box(struct box *b)
 	json_put_int(&o, "rate", b->spec.net_limits.rate);
 	json_put_int(&o, "flows", b->spec.net_limits.flows);
 	json_put_int(&o, "bandwidth", (int64_t)b->spec.net_limits.bandwidth);
+	if (b->spec.weaken & WEAKEN_ADDRESSES) {
+		json_put_arr(&o, "weaken");
+		json_put_str(&o, NULL, weaken_word(WEAKEN_ADDRESSES));
+		json_end_arr(&o);
+	}
 	json_end_obj(&o);
 	gateway_send(b->d->net, &text, FD_NONE);
 }

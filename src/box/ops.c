@@ -927,7 +927,7 @@ static void info_answer(void *arg, int r, const struct json *answer, int *fd, co
 	} else if (e && b->run.pid > 0) {
 		json_put_str(&o, "grade_error", e->text);
 	}
-	drill_put_of(b->d, b, "none", &o);
+	drill_put_of(b->d, b, &o);
 	if (b->run.pid > 0 && b->d->engine->usage(b->id, &u, NULL) == 0)
 		put_usage(&u, &o);
 	json_end_obj(&o);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/parse.h"
 #include "base/weaken.h"
 #include "chan/copy.h"
 #include "cli/cli.h"
@@ -43,7 +44,7 @@ struct drill {
 	struct answer model;	/* `info` of the box that is drilled; empty: the defaults */
 	struct answer hello;
 	struct drill_facts facts;
-	struct batch stage, keeper;
+	struct batch stage, keeper, listener;
 	struct sibling box, peer;
 	struct claim_results *results;
 	enum drill_verdict *verdicts;
@@ -109,7 +110,7 @@ static void hex(const char *text, char *ret, size_t n)
 
 /* Names of the facts that the stage tells; a value is this host's. */
 static const char *const told[] = {
-	"marker", "leasefile", "stage", "socket", "abstract", "key", "pid", "hostname", "shadow", "home", "sshdir",
+	"lport", "wport", "luport", "wuport", "hostaddrs", "marker", "leasefile", "stage", "socket", "abstract", "key", "pid", "hostname", "shadow", "home", "sshdir",
 };
 
 static int set_stage(struct drill *d, struct err *e)
@@ -156,12 +157,14 @@ static int set_stage(struct drill *d, struct err *e)
 /* ---- siblings */
 
 /* An option stands for the member of the same name. */
-static bool json_given(const struct args *a, const char *key)
+static bool json_given(const struct args *a, const char *key, unsigned weaken)
 {
+	if (strcmp(key, "net") == 0 && (weaken & (WEAKEN_ADDRESSES | WEAKEN_NET)))
+		return true;
 	return (strcmp(key, "template") == 0 && a->val[OPT_TEMPLATE]) || (strcmp(key, "net") == 0 && a->val[OPT_NET]);
 }
 
-static void put_model(const struct drill *d, struct question *q, bool small, bool weaker)
+static void put_model(const struct drill *d, struct question *q, bool small, bool weaker, unsigned weaken)
 {
 	static const char *const same[] = { "template", "user", "net", "nesting", "tz" };
 	const struct json *model = json_get(d->model.doc.root, "box"), *limits = json_get(model, "limits");
@@ -171,10 +174,13 @@ static void put_model(const struct drill *d, struct question *q, bool small, boo
 	json_put_bool(&q->json, "run", true);
 	if (a->val[OPT_TEMPLATE])
 		json_put_str(&q->json, "template", a->val[OPT_TEMPLATE]);
-	if (a->val[OPT_NET])
+	/* A list would refuse what only the address was refused for; the host's own stack has no gateway. */
+	if (weaken & (WEAKEN_ADDRESSES | WEAKEN_NET))
+		json_put_str(&q->json, "net", weaken & WEAKEN_NET ? "none" : "internet");
+	else if (a->val[OPT_NET])
 		json_put_str(&q->json, "net", a->val[OPT_NET]);
 	for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
-		if (json_get(model, same[i]) && !json_given(a, same[i]))
+		if (json_get(model, same[i]) && !json_given(a, same[i], weaken))
 			json_put_value(&q->json, same[i], json_get(model, same[i]));
 	if (weaker || json_bool(model, "allow_weaker", false) || args_has(&d->c->args, O(ALLOW_WEAKER)))
 		json_put_bool(&q->json, "allow_weaker", true);
@@ -222,7 +228,7 @@ static int make_sibling(struct drill *d, struct sibling *s, bool small, bool wea
 	s->hold.daemon = FD_NONE;
 	s->made = (struct answer)ANSWER_INIT;
 	question_begin(&q, "new");
-	put_model(d, &q, small, weaker);
+	put_model(d, &q, small, weaker, weaken);
 	if (weaken) {
 		json_put_arr(&q.json, "weaken");
 		for (unsigned i = 0; i < WEAKEN_COUNT; i++)
@@ -263,7 +269,12 @@ static bool wanted(const struct claim *c, const struct drill *d)
 {
 	bool nesting = json_bool(json_get(d->model.doc.root, "box"), "nesting", false);
 
-	return !((c->flags & CLAIM_WITH_NESTING) && nesting) && !(c->flags & CLAIM_NET);
+	const char *net = json_str(json_get(d->box.made.doc.root, "box"), "net", "none");
+	bool none = strcmp(net, "none") == 0;
+
+	if (((c->flags & CLAIM_WITH_NESTING) && nesting) || ((c->flags & CLAIM_OPTIONAL) && !d->c->args.val[OPT_NET_TARGET]))
+		return false;
+	return !((c->flags & CLAIM_NET) && none) && !((c->flags & CLAIM_NO_NET) && !none) && !((c->flags & CLAIM_LAN) && strstr(net, "lan="));
 }
 
 static int send_lines(struct drill *d, struct batch *b, size_t claim, const char *lines, bool control)
@@ -381,6 +392,53 @@ static int keep_things(struct drill *d, struct err *e)
 			(void)err_set(e, r, "cannot run probes in the box");
 	}
 	return r;
+}
+
+/* Somebody to be found, or not, in the other box. */
+static int listen_in_peer(struct drill *d, struct err *e)
+{
+	static const char mark[] = "through: ";
+	OWN_FD sock = FD_NONE;
+	char line[LINE_LEN], *at;
+	int r;
+
+	if (strcmp(json_str(json_get(d->peer.made.doc.root, "box"), "net", "none"), "none") == 0)
+		return 0;
+	r = open_sibling(d, &d->peer, &sock, e);
+	if (r == 0)
+		r = batch_in_box(&d->listener, sock, "root", e);
+	if (r == 0)
+		r = batch_send(&d->listener, "&0\ttcp-listen\t7654\t120");
+	if (r == 0 && batch_line(&d->listener, line, sizeof(line), LINE_MS) == 1)
+		r = batch_send(&d->listener, "1\town-addresses");
+	if (r < 0 || batch_line(&d->listener, line, sizeof(line), LINE_MS) != 1)
+		return err_set(e, r < 0 ? r : -EIO, "cannot run probes in the second box");
+	at = strstr(line, mark);
+	if (!at)
+		return 0;
+	at += sizeof(mark) - 1;
+	for (char *s = at; *s; s++)
+		if (*s == ' ')
+			*s = '\t';
+		else if (!strchr("0123456789abcdef.:", *s))
+			return err_why(e, WHY_HOSTILE, -EBADMSG, "the second box's address makes no sense");
+	return drill_fact_set(&d->facts, "peeraddrs", "%s", at);
+}
+
+/* HOST:PORT, [ADDRESS]:PORT. */
+static int net_target(struct drill *d, struct err *e)
+{
+	const char *text = d->c->args.val[OPT_NET_TARGET], *colon = text ? strrchr(text, ':') : NULL;
+	bool brackets = text && text[0] == '[';
+	uint64_t port;
+
+	if (!text)
+		return 0;
+	if (!colon || colon == text || parse_u64(colon + 1, 65535, &port) < 0 || port == 0 || (brackets && colon[-1] != ']') ||
+	    strpbrk(text, " \t\n"))
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--net-target: '%.100s' is not HOST:PORT", text);
+	(void)drill_fact_set(&d->facts, "targetport", "%u", (unsigned)port);
+	return drill_fact_set(&d->facts, "targethost", "%.*s", (int)(colon - text) - 2 * brackets, text + brackets);
 }
 
 static int run_all(struct drill *d, struct err *e)
@@ -644,6 +702,8 @@ static void print_self(const struct drill *d, struct buf *to)
 static void print_all(const struct drill *d, struct buf *to)
 {
 	const struct json *box = json_get(d->box.made.doc.root, "box");
+	const char *text = json_str(box, "net", "none");
+	char net[100];
 	unsigned all = d->count[DRILL_PROVEN] + d->count[DRILL_OPEN] + d->count[DRILL_UNPROVEN];
 
 	print_rows(d, to);
@@ -660,7 +720,8 @@ static void print_all(const struct drill *d, struct buf *to)
 	(void)buf_puts(to, ". Template ");
 	put_text(to, json_str(box, "template", "?"));
 	(void)buf_puts(to, ", network ");
-	put_text(to, json_str(box, "net", "none"));
+	(void)snprintf(net, sizeof(net), "%.80s%s", text, strlen(text) > 80 ? "…" : "");
+	put_text(to, net);
 	(void)buf_printf(to, ", %.1f s.\n", (double)(now_ms() - d->begun_ms) / 1000);
 }
 
@@ -685,7 +746,7 @@ static void leave_receipt(struct drill *d)
 {
 	OWN_QUESTION q = { 0 };
 	OWN_ANSWER a = ANSWER_INIT;
-	OWN_BUF text = BUF_INIT(1u << 20);
+	OWN_BUF text = BUF_INIT(4u << 20);
 	struct err e = ERR_INIT;
 	struct json_out o;
 
@@ -713,7 +774,10 @@ static int get_model(struct drill *d, struct err *e)
 
 static int run_drill(struct drill *d, struct err *e)
 {
-	int r = find_probe(d->probe, sizeof(d->probe), e);
+	int r = net_target(d, e);
+
+	if (r == 0)
+		r = find_probe(d->probe, sizeof(d->probe), e);
 
 	if (r == 0)
 		r = get_model(d, e);
@@ -733,10 +797,13 @@ static int run_drill(struct drill *d, struct err *e)
 	if (r == 0)
 		r = keep_things(d, e);
 	if (r == 0)
+		r = listen_in_peer(d, e);
+	if (r == 0)
 		r = run_all(d, e);
 	if (r == 0)
 		judge_all(d);
 	batch_end(&d->keeper, 2000);
+	batch_end(&d->listener, 2000);
 	if (r == 0 && args_has(&d->c->args, O(SELF_TEST)))
 		r = self_test(d, e);
 	say_progress(d->c, NULL);
@@ -746,7 +813,7 @@ static int run_drill(struct drill *d, struct err *e)
 int cmd_drill(struct cli *c)
 {
 	struct drill d = {
-		.c = c, .model = ANSWER_INIT, .hello = ANSWER_INIT, .stage = BATCH_INIT, .keeper = BATCH_INIT,
+		.c = c, .model = ANSWER_INIT, .hello = ANSWER_INIT, .stage = BATCH_INIT, .keeper = BATCH_INIT, .listener = BATCH_INIT,
 		.box = { .hold.daemon = FD_NONE, .made = ANSWER_INIT }, .peer = { .hold.daemon = FD_NONE, .made = ANSWER_INIT },
 		.self = BUF_INIT(1u << 20), .begun = now_seconds(), .begun_ms = now_ms(),
 	};
@@ -783,8 +850,11 @@ int cmd_drill(struct cli *c)
 		status = outcome(&d);
 	} else {
 		status = say_failed(c, &e);
+		if (e.why == WHY_BAD_REQUEST && !d.stage.pid)
+			status = EXIT_ASKED_WRONG;
 	}
 	batch_end(&d.keeper, 2000);
+	batch_end(&d.listener, 2000);
 	drop_sibling(&d.box);
 	drop_sibling(&d.peer);
 	batch_end(&d.stage, 5000);

@@ -17,7 +17,7 @@
 #include "drill/probe.h"
 
 #define LINE_MAX_LEN 4096
-#define ARGS_MAX 32
+#define ARGS_MAX 40
 #define VERB_MS 12000
 #define KEPT_MAX 16
 

@@ -178,6 +178,26 @@ static bool own_control(const struct claim *c)
 	return strcmp(c->control, "=") == 0;
 }
 
+static enum drill_verdict judge_positive(const struct claim *c, const struct claim_results *r, char *how, size_t nhow)
+{
+	const struct probe_result *through = NULL;
+
+	for (unsigned at = 0; at < AT_COUNT; at++)
+		for (size_t i = 0; (c->at & (1u << at)) && i < r->nattack; i++) {
+			const struct probe_result *p = &r->attack[at][i];
+
+			if (r->skipped[i] || p->end == PROBE_NONE)
+				continue;
+			through = p;
+			if (p->end == PROBE_THROUGH)
+				continue;
+			say(how, nhow, p, "it did not run");
+			return DRILL_UNPROVEN;
+		}
+	say(how, nhow, through, "it is not known what");
+	return through ? DRILL_PROVEN : DRILL_ABSENT;
+}
+
 enum drill_verdict drill_judge(const struct claim *c, const struct claim_results *r, char *how, size_t nhow, char *against,
 			       size_t nagainst)
 {
@@ -185,6 +205,8 @@ enum drill_verdict drill_judge(const struct claim *c, const struct claim_results
 	size_t lines = 0;
 
 	how[0] = against[0] = '\0';
+	if (c->flags & CLAIM_POSITIVE)
+		return judge_positive(c, r, how, nhow);
 	for (unsigned at = 0; at < AT_COUNT; at++)
 		for (size_t i = 0; (c->at & (1u << at)) && i < r->nattack; i++) {
 			const struct probe_result *p = &r->attack[at][i];

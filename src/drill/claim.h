@@ -42,6 +42,10 @@ enum {
 	CLAIM_KILL = 1,		/* being killed is being refused */
 	CLAIM_NET = 2,		/* only where the policy gives the box a network */
 	CLAIM_WITH_NESTING = 4,	/* not claimed of a box that was made with --nesting */
+	CLAIM_NO_NET = 8,	/* only where it gives it none */
+	CLAIM_LAN = 16,		/* not where the policy has exceptions for private addresses (lan=) */
+	CLAIM_POSITIVE = 32,	/* turned around: the lines have to get through */
+	CLAIM_OPTIONAL = 64,	/* nothing is said of it when its facts aren't known */
 };
 
 struct claim {

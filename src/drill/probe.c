@@ -7,7 +7,7 @@
 
 #include "drill/probe.h"
 
-static const struct verb *const tables[] = { verbs_fs, verbs_kernel, verbs_look, verbs_load, verbs_own };
+static const struct verb *const tables[] = { verbs_fs, verbs_kernel, verbs_look, verbs_load, verbs_own, verbs_net };
 #define NTABLES (sizeof(tables) / sizeof(tables[0]))
 
 const char *errno_name(int code)

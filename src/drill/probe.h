@@ -41,7 +41,7 @@ int verdict_after_check(long r, const char *what);
 long long number(const char *text);
 const char *errno_name(int code);
 
-extern const struct verb verbs_fs[], verbs_kernel[], verbs_look[], verbs_load[], verbs_own[]; /* each ends with an empty name */
+extern const struct verb verbs_fs[], verbs_kernel[], verbs_look[], verbs_load[], verbs_own[], verbs_net[]; /* each ends with an empty name */
 
 /* One verb; argv[0] is its name. Returns the exit status. */
 int probe_verb(int argc, char **argv);

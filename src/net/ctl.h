@@ -14,9 +14,11 @@
  *	    first, and whenever resolv.conf or the configuration changed.
  *	{"op":"log"} + 1 descriptor		append log lines to this file from now on
  *	{"op":"box","id":ID,"name":NAME,"if":N,"v4":A,"v6":A,"policy":TEXT,
- *	 "conns":N,"rate":N,"flows":N,"bandwidth":N}
+ *	 "conns":N,"rate":N,"flows":N,"bandwidth":N,"weaken":["addresses"]?}
  *	    a new box, or new values of one: connections that lost their permission are cut at once. conns: TCP connections at once; rate: new connections
  *	    and flows per second; flows: UDP flows and pings at once; bandwidth: bytes per second, each way; 0: no limit.
+ *	    weaken: made for a drill without a defence (base/weaken.h); "addresses": forbidden ranges and the host's own addresses are dialled
+ *	    like any other.
  *	{"op":"gone","id":ID}			all its connections are cut
  *	{"op":"answer","ask":N,"allow":BOOL}
  *	{"op":"who","n":N,"process":TEXT}	answer to "who"; "" when not found

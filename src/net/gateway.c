@@ -172,6 +172,15 @@ bool grant_find(struct gbox *b, const char *what, uint16_t port, bool *ret_allow
 	return false;
 }
 
+/* Which addresses are out of bounds, whatever the policy says. */
+static const struct own_addrs *own_of(const struct gbox *b)
+{
+	static const struct cidr all = { .bits = 0 };
+	static const struct own_addrs nobodys = { .lab_public = &all, .nlab_public = 1 };
+
+	return b->any_address ? &nobodys : &b->g->own_addrs;
+}
+
 void box_judge(struct gbox *b, const struct ip *addr, uint16_t port, struct decision *ret, char ret_name[HOST_NAME_MAX_LEN + 1])
 {
 	const char *names[NAMES_PER_ADDR];
@@ -180,7 +189,7 @@ void box_judge(struct gbox *b, const struct ip *addr, uint16_t port, struct deci
 	bool allow;
 
 	ret_name[0] = '\0';
-	policy_judge(b->policy, &b->g->own_addrs, addr, port, names, n, ret);
+	policy_judge(b->policy, own_of(b), addr, port, names, n, ret);
 	/* Which name is meant isn't known before the client says it: the newest one that is allowed, else the newest. */
 	for (size_t i = 0; i < n; i++) {
 		struct decision d;

@@ -114,6 +114,7 @@ struct gbox {
 	struct ip v4, v6;
 	bool has6;
 	struct policy *policy;
+	bool any_address;		/* made for a drill: no address is out of bounds, the host's own neither */
 	struct names_box *names;
 	/* Limits, 0: none. */
 	uint64_t conns_max, rate, flows_max, bandwidth;

@@ -3,6 +3,8 @@
 #include "net/ctl.h"
 #include "net/gateway.h"
 
+#include "base/weaken.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -334,6 +336,16 @@ static uint64_t limit(const struct json *q, const char *key)
 	return v < 0 ? 0 : (uint64_t)v;
 }
 
+static bool weakened(const struct json *q, unsigned bit)
+{
+	const struct json *arr = json_get(q, "weaken");
+
+	for (const struct json *m = arr && arr->type == JSON_ARRAY ? arr->child : NULL; m; m = m->next)
+		if (m->type == JSON_STRING && weaken_bit(m->str) == bit)
+			return true;
+	return false;
+}
+
 static int do_box(struct gw *g, const struct json *q)
 {
 	const char *id = json_str(q, "id", ""), *name = json_str(q, "name", ""), *text = json_str(q, "policy", "none");
@@ -379,6 +391,7 @@ static int do_box(struct gw *g, const struct json *q)
 	b->v6 = has6 ? v6 : (struct ip){ { 0 } };
 	policy_unref(b->policy);
 	b->policy = p;
+	b->any_address = weakened(q, WEAKEN_ADDRESSES);
 	b->conns_max = limit(q, "conns");
 	b->rate = limit(q, "rate");
 	b->flows_max = limit(q, "flows");
