@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RECEIPT_MAX (4u << 20)	/* a policy may be long */
+#define RECEIPT_MAX (4u << 20) /* a policy may be long */
 /* Receipts of one user. The oldest goes for one more. */
 #define RECEIPTS_MAX 32u
 
@@ -64,14 +64,16 @@ static unsigned look_through(int dir, uid_t uid, char newest[64], char oldest[64
 	while (all && (ent = readdir(all))) {
 		struct stat st;
 
-		if (strncmp(ent->d_name, prefix, strlen(prefix)) != 0 || strlen(ent->d_name) >= 64 || !strstr(ent->d_name, ".json") ||
-		    fstatat(dir, ent->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		if (strncmp(ent->d_name, prefix, strlen(prefix)) != 0 || strlen(ent->d_name) >= 64 ||
+		    !strstr(ent->d_name, ".json") || fstatat(dir, ent->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		if (n == 0 || st.st_mtim.tv_sec > last.tv_sec || (st.st_mtim.tv_sec == last.tv_sec && st.st_mtim.tv_nsec > last.tv_nsec)) {
+		if (n == 0 || st.st_mtim.tv_sec > last.tv_sec ||
+		    (st.st_mtim.tv_sec == last.tv_sec && st.st_mtim.tv_nsec > last.tv_nsec)) {
 			last = st.st_mtim;
 			memccpy(newest, ent->d_name, '\0', 64);
 		}
-		if (n == 0 || st.st_mtim.tv_sec < first.tv_sec || (st.st_mtim.tv_sec == first.tv_sec && st.st_mtim.tv_nsec < first.tv_nsec)) {
+		if (n == 0 || st.st_mtim.tv_sec < first.tv_sec ||
+		    (st.st_mtim.tv_sec == first.tv_sec && st.st_mtim.tv_nsec < first.tv_nsec)) {
 			first = st.st_mtim;
 			memccpy(oldest, ent->d_name, '\0', 64);
 		}
@@ -89,7 +91,9 @@ static int write_receipt(struct daemon *d, uid_t uid, const struct json *result,
 	OWN_BUF text = BUF_INIT(RECEIPT_MAX);
 	OWN_FD dir = open_dir(d, true), fd = FD_NONE;
 	struct key k = {
-		.engine = json_str(result, "engine", ""), .template = json_str(result, "template", ""), .net = json_str(result, "net", ""),
+		.engine = json_str(result, "engine", ""),
+		.template = json_str(result, "template", ""),
+		.net = json_str(result, "net", ""),
 		.nesting = json_bool(result, "nesting", false),
 	};
 	char name[48], part[64], newest[64], oldest[64];
@@ -123,8 +127,8 @@ static int write_receipt(struct daemon *d, uid_t uid, const struct json *result,
 /* What `info` and `doctor` show of one. */
 static void put_receipt(int dir, const char *name, const struct key *k, struct json_out *o, const char *member)
 {
-	static const char *const same[] = { "time", "version", "kernel", "engine", "template", "net", "nesting", "proven", "open",
-					    "not_proven", "absent", "missed" };
+	static const char *const same[] = { "time",    "version", "kernel", "engine",     "template", "net",
+					    "nesting", "proven",  "open",   "not_proven", "absent",   "missed" };
 	OWN_FD fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	OWN_MEM char *text = malloc(RECEIPT_MAX);
 	OWN_JSON doc = { 0 };
@@ -132,7 +136,8 @@ static void put_receipt(int dir, const char *name, const struct key *k, struct j
 
 	if (n <= 0 || json_parse(text, (size_t)n, &doc, NULL) < 0)
 		return;
-	if (k && (strcmp(json_str(doc.root, "engine", ""), k->engine) != 0 || strcmp(json_str(doc.root, "template", ""), k->template) != 0 ||
+	if (k && (strcmp(json_str(doc.root, "engine", ""), k->engine) != 0 ||
+		  strcmp(json_str(doc.root, "template", ""), k->template) != 0 ||
 		  strcmp(json_str(doc.root, "net", ""), k->net) != 0))
 		return;
 	json_put_obj(o, member);
@@ -144,7 +149,9 @@ static void put_receipt(int dir, const char *name, const struct key *k, struct j
 
 void drill_put_of(struct daemon *d, const struct box *b, struct json_out *o)
 {
-	struct key k = { .engine = d->engine->name, .template = b->spec.template, .net = b->spec.net ? b->spec.net : "none",
+	struct key k = { .engine = d->engine->name,
+			 .template = b->spec.template,
+			 .net = b->spec.net ? b->spec.net : "none",
 			 .nesting = b->spec.nesting };
 	OWN_FD dir = open_dir(d, false);
 	char name[48];

@@ -23,11 +23,11 @@
 #include "drill/run.h"
 
 #define LINE_LEN 4096
-#define LINE_MS 30000
+#define LINE_MS  30000
 /* The sibling that uses things up is a small one. */
 #define SMALL_MEMORY (32u << 20)
-#define SMALL_PIDS 64u
-#define SMALL_CPU 100u
+#define SMALL_PIDS   64u
+#define SMALL_CPU    100u
 
 enum { EXIT_OPEN = 1, EXIT_UNPROVEN = 3 };
 
@@ -41,7 +41,7 @@ struct sibling {
 struct drill {
 	struct cli *c;
 	char probe[4200];
-	struct answer model;	/* `info` of the box that is drilled; empty: the defaults */
+	struct answer model; /* `info` of the box that is drilled; empty: the defaults */
 	struct answer hello;
 	struct drill_facts facts;
 	struct batch stage, keeper, listener;
@@ -50,8 +50,8 @@ struct drill {
 	enum drill_verdict *verdicts;
 	char (*how)[240], (*against)[240];
 	unsigned count[4];
-	struct buf self;	/* JSON of the self-test */
-	unsigned missed;	/* defences whose removal nothing noticed */
+	struct buf self; /* JSON of the self-test */
+	unsigned missed; /* defences whose removal nothing noticed */
 	int64_t begun;
 	uint64_t begun_ms;
 };
@@ -94,7 +94,8 @@ static int find_probe(char *ret, size_t n, struct err *e)
 	(void)snprintf(ret, n, "%s/cubby-probe", CUBBY_LIBEXEC);
 	if (access(ret, X_OK) == 0)
 		return 0;
-	return err_why(e, WHY_NOT_FOUND, -ENOENT, "the program cubby-probe is neither beside this one nor in %s: install cubby anew",
+	return err_why(e, WHY_NOT_FOUND, -ENOENT,
+		       "the program cubby-probe is neither beside this one nor in %s: install cubby anew",
 		       CUBBY_LIBEXEC);
 }
 
@@ -110,7 +111,8 @@ static void hex(const char *text, char *ret, size_t n)
 
 /* Names of the facts that the stage tells; a value is this host's. */
 static const char *const told[] = {
-	"lport", "wport", "luport", "wuport", "hostaddrs", "marker", "leasefile", "stage", "socket", "abstract", "key", "pid", "hostname", "shadow", "home", "sshdir",
+	"lport",  "wport",    "luport", "wuport", "hostaddrs", "marker", "leasefile", "stage",
+	"socket", "abstract", "key",    "pid",    "hostname",  "shadow", "home",      "sshdir",
 };
 
 static int set_stage(struct drill *d, struct err *e)
@@ -123,7 +125,8 @@ static int set_stage(struct drill *d, struct err *e)
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return err_set(e, -errno, "cannot get random numbers");
-	(void)snprintf(text, sizeof(text), "%016llx%08llx", (unsigned long long)random[0], (unsigned long long)(random[1] & 0xffffffff));
+	(void)snprintf(text, sizeof(text), "%016llx%08llx", (unsigned long long)random[0],
+		       (unsigned long long)(random[1] & 0xffffffff));
 	(void)snprintf(key, sizeof(key), "%llu", (unsigned long long)(random[1] >> 33 | 1));
 	r = batch_outside(&d->stage, argv, e);
 	if (r < 0)
@@ -135,7 +138,8 @@ static int set_stage(struct drill *d, struct err *e)
 	(void)drill_fact_set(&d->facts, "ownabstract", "cubby-drill-own-%s", text);
 	(void)drill_fact_set(&d->facts, "ownfile", "/.cubby-drill-%s", text);
 	(void)drill_fact_set(&d->facts, "ownusr", "/usr/.cubby-drill-%s", text);
-	(void)drill_fact_set(&d->facts, "daemon", "%s/cubbyd.sock", json_str(d->hello.doc.root, "run_dir", "/run/cubby"));
+	(void)drill_fact_set(&d->facts, "daemon", "%s/cubbyd.sock",
+			     json_str(d->hello.doc.root, "run_dir", "/run/cubby"));
 	(void)drill_fact_set(&d->facts, "toomuch", "%u", SMALL_MEMORY * 2);
 	(void)drill_fact_set(&d->facts, "toomany", "%u", SMALL_PIDS * 3);
 	(void)drill_fact_set(&d->facts, "share", "%u", SMALL_CPU + SMALL_CPU / 2);
@@ -272,9 +276,11 @@ static bool wanted(const struct claim *c, const struct drill *d)
 	const char *net = json_str(json_get(d->box.made.doc.root, "box"), "net", "none");
 	bool none = strcmp(net, "none") == 0;
 
-	if (((c->flags & CLAIM_WITH_NESTING) && nesting) || ((c->flags & CLAIM_OPTIONAL) && !d->c->args.val[OPT_NET_TARGET]))
+	if (((c->flags & CLAIM_WITH_NESTING) && nesting) ||
+	    ((c->flags & CLAIM_OPTIONAL) && !d->c->args.val[OPT_NET_TARGET]))
 		return false;
-	return !((c->flags & CLAIM_NET) && none) && !((c->flags & CLAIM_NO_NET) && !none) && !((c->flags & CLAIM_LAN) && strstr(net, "lan="));
+	return !((c->flags & CLAIM_NET) && none) && !((c->flags & CLAIM_NO_NET) && !none) &&
+	       !((c->flags & CLAIM_LAN) && strstr(net, "lan="));
 }
 
 static int send_lines(struct drill *d, struct batch *b, size_t claim, const char *lines, bool control)
@@ -320,7 +326,8 @@ static void note_answer(struct drill *d, enum drill_place at, const char *line)
 }
 
 /* All lines that belong to one place, attacks and controls. */
-static int run_place(struct drill *d, enum drill_place at, struct batch *b, bool controls, unsigned weaken, struct err *e)
+static int run_place(struct drill *d, enum drill_place at, struct batch *b, bool controls, unsigned weaken,
+		     struct err *e)
 {
 	char line[LINE_LEN];
 	int r = 0;
@@ -343,8 +350,8 @@ static int run_place(struct drill *d, enum drill_place at, struct batch *b, bool
 	return stopped(e);
 }
 
-static int run_in_box(struct drill *d, const struct sibling *s, enum drill_place at, const char *user, bool controls, unsigned weaken,
-		      struct err *e)
+static int run_in_box(struct drill *d, const struct sibling *s, enum drill_place at, const char *user, bool controls,
+		      unsigned weaken, struct err *e)
 {
 	struct batch b = BATCH_INIT;
 	OWN_FD sock = FD_NONE;
@@ -374,8 +381,9 @@ static int run_outside(struct drill *d, enum drill_place at, struct err *e)
 /* What the box itself has, for claims about what others see of it. It stays until the keeper's input ends. */
 static int keep_things(struct drill *d, struct err *e)
 {
-	static const char lines[] = "create $ownfile\nwrite-text $ownfile drill\ncreate $ownusr\nwrite-text $ownusr drill\n"
-				    "sysv-make $ownkey 120\nabstract-listen $ownabstract 120";
+	static const char lines[] =
+		"create $ownfile\nwrite-text $ownfile drill\ncreate $ownusr\nwrite-text $ownusr drill\n"
+		"sysv-make $ownkey 120\nabstract-listen $ownabstract 120";
 	static const bool stays[] = { false, false, false, false, true, true };
 	OWN_FD sock = FD_NONE;
 	char line[LINE_LEN], whole[LINE_LEN + 16];
@@ -434,8 +442,8 @@ static int net_target(struct drill *d, struct err *e)
 
 	if (!text)
 		return 0;
-	if (!colon || colon == text || parse_u64(colon + 1, 65535, &port) < 0 || port == 0 || (brackets && colon[-1] != ']') ||
-	    strpbrk(text, " \t\n"))
+	if (!colon || colon == text || parse_u64(colon + 1, 65535, &port) < 0 || port == 0 ||
+	    (brackets && colon[-1] != ']') || strpbrk(text, " \t\n"))
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--net-target: '%.100s' is not HOST:PORT", text);
 	(void)drill_fact_set(&d->facts, "targetport", "%u", (unsigned)port);
 	return drill_fact_set(&d->facts, "targethost", "%.*s", (int)(colon - text) - 2 * brackets, text + brackets);
@@ -466,8 +474,8 @@ static void judge_all(struct drill *d)
 	for (size_t i = 0; i < drill_nclaims; i++) {
 		if (!wanted(&drill_claims[i], d))
 			continue;
-		d->verdicts[i] = drill_judge(&drill_claims[i], &d->results[i], d->how[i], sizeof(d->how[i]), d->against[i],
-					     sizeof(d->against[i]));
+		d->verdicts[i] = drill_judge(&drill_claims[i], &d->results[i], d->how[i], sizeof(d->how[i]),
+					     d->against[i], sizeof(d->against[i]));
 		d->count[d->verdicts[i]]++;
 	}
 }
@@ -544,15 +552,18 @@ static int twin(struct drill *d, unsigned weaken, struct json_out *o, struct err
 			kernel++;
 		} else {
 			green++;
-			(void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", text[0] ? ", " : "not noticed by: ", c->id);
+			(void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
+				       text[0] ? ", " : "not noticed by: ", c->id);
 		}
 	}
 	if (green > 0) {
 		d->missed++;
 		self_row(d, o, weaken, "missed", text);
 	} else {
-		self_row(d, o, weaken, red ? "noticed" : "not-tried", red ? NULL :
-			 kernel ? "this kernel refuses it to everybody without rights" : "what hangs on it isn't proven here");
+		self_row(d, o, weaken, red ? "noticed" : "not-tried",
+			 red      ? NULL
+			 : kernel ? "this kernel refuses it to everybody without rights"
+				  : "what hangs on it isn't proven here");
 	}
 	return 0;
 }
@@ -813,9 +824,17 @@ static int run_drill(struct drill *d, struct err *e)
 int cmd_drill(struct cli *c)
 {
 	struct drill d = {
-		.c = c, .model = ANSWER_INIT, .hello = ANSWER_INIT, .stage = BATCH_INIT, .keeper = BATCH_INIT, .listener = BATCH_INIT,
-		.box = { .hold.daemon = FD_NONE, .made = ANSWER_INIT }, .peer = { .hold.daemon = FD_NONE, .made = ANSWER_INIT },
-		.self = BUF_INIT(1u << 20), .begun = now_seconds(), .begun_ms = now_ms(),
+		.c = c,
+		.model = ANSWER_INIT,
+		.hello = ANSWER_INIT,
+		.stage = BATCH_INIT,
+		.keeper = BATCH_INIT,
+		.listener = BATCH_INIT,
+		.box = { .hold.daemon = FD_NONE, .made = ANSWER_INIT },
+		.peer = { .hold.daemon = FD_NONE, .made = ANSWER_INIT },
+		.self = BUF_INIT(1u << 20),
+		.begun = now_seconds(),
+		.begun_ms = now_ms(),
 	};
 	struct sigaction stop = { .sa_handler = on_signal };
 	struct err e = ERR_INIT;

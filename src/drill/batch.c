@@ -17,9 +17,9 @@
 #include "drill/probe.h"
 
 #define LINE_MAX_LEN 4096
-#define ARGS_MAX 40
-#define VERB_MS 12000
-#define KEPT_MAX 16
+#define ARGS_MAX     40
+#define VERB_MS      12000
+#define KEPT_MAX     16
 
 static bool apart;
 static pid_t kept[KEPT_MAX];
@@ -81,7 +81,9 @@ static void take(struct child *c, const char *data, size_t n)
 		if (c->n > 0 && c->text[c->n - 1] == '\n')
 			c->n = 0;
 		if (c->n < sizeof(c->text) - 1)
-			c->text[c->n++] = data[i] == '\t' || (data[i] != '\n' && (unsigned char)data[i] < ' ') ? ' ' : data[i];
+			c->text[c->n++] = data[i] == '\t' || (data[i] != '\n' && (unsigned char)data[i] < ' ')
+						  ? ' '
+						  : data[i];
 	}
 }
 
@@ -132,7 +134,7 @@ static void run_line(const char *number_of, int argc, char **argv, bool keep)
 		if (nkept < KEPT_MAX)
 			kept[nkept++] = c.pid;
 		answer(number_of, "0", us, &c);
-		return;		/* its pipe stays open as long as we live */
+		return; /* its pipe stays open as long as we live */
 	}
 	/* Who left the group closed the pipe too, or goes with the call. */
 	if (!in_time)

@@ -11,8 +11,15 @@
 
 const struct claim drill_claims[] = {
 #define CLAIM(id_, group_, what_, at_, attack_, control_at_, control_, weaken_, flags_) \
-	{ .id = id_, .group = GROUP_##group_, .what = what_, .at = at_, .attack = attack_, .control_at = control_at_, \
-	  .control = control_, .weaken = weaken_, .flags = flags_ },
+	{ .id = id_,                                                                    \
+	  .group = GROUP_##group_,                                                      \
+	  .what = what_,                                                                \
+	  .at = at_,                                                                    \
+	  .attack = attack_,                                                            \
+	  .control_at = control_at_,                                                    \
+	  .control = control_,                                                          \
+	  .weaken = weaken_,                                                            \
+	  .flags = flags_ },
 #include "drill/claims.def"
 #undef CLAIM
 };
@@ -136,7 +143,8 @@ int drill_answer(const char *line, unsigned *ret_n, struct probe_result *ret)
 	r.ms = (unsigned)t;
 	(void)snprintf(r.text, sizeof(r.text), "%s", at > 0 ? line + at : "");
 	/* A status alone could be anything's: a verb says its verdict. */
-	if ((r.end == PROBE_REFUSED && strncmp(r.text, "refused ", 8) != 0) || (r.end == PROBE_THROUGH && strncmp(r.text, "through", 7) != 0))
+	if ((r.end == PROBE_REFUSED && strncmp(r.text, "refused ", 8) != 0) ||
+	    (r.end == PROBE_THROUGH && strncmp(r.text, "through", 7) != 0))
 		r.end = PROBE_BROKEN;
 	*ret_n = (unsigned)n;
 	*ret = r;
@@ -146,8 +154,9 @@ int drill_answer(const char *line, unsigned *ret_n, struct probe_result *ret)
 /* The kernel answers so to everybody: there is nothing to keep anybody from. */
 static bool nothing_there(const struct probe_result *r)
 {
-	static const char *const words[] = { "ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "ENODEV", "ENOENT", "EOPNOTSUPP",
-					     "EIO", "ENXIO", "ENOTTY", "ENODATA" };
+	static const char *const words[] = { "ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT",
+					     "ENODEV", "ENOENT",       "EOPNOTSUPP",      "EIO",
+					     "ENXIO",  "ENOTTY",       "ENODATA" };
 	const char *s = r->text + strlen("refused ");
 
 	if (r->end != PROBE_REFUSED)
@@ -198,10 +207,11 @@ static enum drill_verdict judge_positive(const struct claim *c, const struct cla
 	return through ? DRILL_PROVEN : DRILL_ABSENT;
 }
 
-enum drill_verdict drill_judge(const struct claim *c, const struct claim_results *r, char *how, size_t nhow, char *against,
-			       size_t nagainst)
+enum drill_verdict drill_judge(const struct claim *c, const struct claim_results *r, char *how, size_t nhow,
+			       char *against, size_t nagainst)
 {
-	const struct probe_result *first = NULL, *odd = NULL, *control = NULL, *control_bad = NULL, *control_none = NULL;
+	const struct probe_result *first = NULL, *odd = NULL, *control = NULL, *control_bad = NULL,
+				  *control_none = NULL;
 	size_t lines = 0;
 
 	how[0] = against[0] = '\0';

@@ -17,13 +17,17 @@ const char *errno_name(int code)
 		const char *name;
 	} names[] = {
 #define E(x) { x, #x }
-		E(EPERM), E(ENOENT), E(ESRCH), E(EINTR), E(EIO), E(ENXIO), E(E2BIG), E(ENOEXEC), E(EBADF), E(ECHILD),
-		E(EAGAIN), E(ENOMEM), E(EACCES), E(EFAULT), E(EBUSY), E(EEXIST), E(EXDEV), E(ENODEV), E(ENOTDIR),
-		E(EISDIR), E(EINVAL), E(ENFILE), E(EMFILE), E(ENOTTY), E(ETXTBSY), E(EFBIG), E(ENOSPC), E(ESPIPE),
-		E(EROFS), E(EMLINK), E(EPIPE), E(ERANGE), E(EDEADLK), E(ENAMETOOLONG), E(ENOSYS), E(ENOTEMPTY), E(ELOOP),
-		E(ENODATA), E(EOPNOTSUPP), E(EAFNOSUPPORT), E(EPROTONOSUPPORT), E(ESOCKTNOSUPPORT), E(EADDRINUSE),
-		E(EADDRNOTAVAIL), E(ENETUNREACH), E(ECONNREFUSED), E(ETIMEDOUT), E(EHOSTUNREACH), E(EUSERS), E(EDQUOT),
-		E(ENOKEY), E(EKEYREVOKED), E(EOVERFLOW), E(EBADMSG),
+		E(EPERM),           E(ENOENT),          E(ESRCH),        E(EINTR),         E(EIO),
+		E(ENXIO),           E(E2BIG),           E(ENOEXEC),      E(EBADF),         E(ECHILD),
+		E(EAGAIN),          E(ENOMEM),          E(EACCES),       E(EFAULT),        E(EBUSY),
+		E(EEXIST),          E(EXDEV),           E(ENODEV),       E(ENOTDIR),       E(EISDIR),
+		E(EINVAL),          E(ENFILE),          E(EMFILE),       E(ENOTTY),        E(ETXTBSY),
+		E(EFBIG),           E(ENOSPC),          E(ESPIPE),       E(EROFS),         E(EMLINK),
+		E(EPIPE),           E(ERANGE),          E(EDEADLK),      E(ENAMETOOLONG),  E(ENOSYS),
+		E(ENOTEMPTY),       E(ELOOP),           E(ENODATA),      E(EOPNOTSUPP),    E(EAFNOSUPPORT),
+		E(EPROTONOSUPPORT), E(ESOCKTNOSUPPORT), E(EADDRINUSE),   E(EADDRNOTAVAIL), E(ENETUNREACH),
+		E(ECONNREFUSED),    E(ETIMEDOUT),       E(EHOSTUNREACH), E(EUSERS),        E(EDQUOT),
+		E(ENOKEY),          E(EKEYREVOKED),     E(EOVERFLOW),    E(EBADMSG),
 #undef E
 	};
 	static char other[16];
@@ -73,10 +77,8 @@ int verdict_after_check(long r, const char *what)
 	case EPERM:
 	case EACCES:
 	case ENOSYS:
-	case EROFS:
-		return refused(errno, "%s", what);
-	default:
-		return through("%s: only the arguments were wrong (%s)", what, errno_name(errno));
+	case EROFS: return refused(errno, "%s", what);
+	default: return through("%s: only the arguments were wrong (%s)", what, errno_name(errno));
 	}
 }
 

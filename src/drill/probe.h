@@ -22,9 +22,9 @@
 
 struct verb {
 	const char *name;
-	const char *args;	/* for people: "PATH [MODE]" */
-	int min, max;		/* number of arguments */
-	int (*run)(int argc, char **argv);	/* argv[0] is the first argument; returns the exit status */
+	const char *args; /* for people: "PATH [MODE]" */
+	int min, max; /* number of arguments */
+	int (*run)(int argc, char **argv); /* argv[0] is the first argument; returns the exit status */
 };
 
 enum { THROUGH = 0, REFUSED = 1, USAGE = 2 };
@@ -41,7 +41,8 @@ int verdict_after_check(long r, const char *what);
 long long number(const char *text);
 const char *errno_name(int code);
 
-extern const struct verb verbs_fs[], verbs_kernel[], verbs_look[], verbs_load[], verbs_own[], verbs_net[]; /* each ends with an empty name */
+extern const struct verb verbs_fs[], verbs_kernel[], verbs_look[], verbs_load[], verbs_own[],
+	verbs_net[]; /* each ends with an empty name */
 
 /* One verb; argv[0] is its name. Returns the exit status. */
 int probe_verb(int argc, char **argv);
@@ -55,6 +56,9 @@ int probe_verb(int argc, char **argv);
 int probe_batch(void);
 /* Enter namespaces of our own (users too, unless we are root), so that what comes then harms nobody. 0, or REFUSED having said why. */
 int probe_isolate(void);
+/* An address as text; false for one that means something on its link alone, or is of another family. */
+struct sockaddr;
+bool probe_address(const struct sockaddr *a, char *ret, size_t n);
 /* The verb "stage" (stage.c). */
 int probe_stage(int argc, char **argv);
 

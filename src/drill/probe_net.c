@@ -25,8 +25,8 @@
 #include "drill/probe.h"
 
 #define CONNECT_MS 1500
-#define ANSWER_MS 600
-#define ADDRS_MAX 32
+#define ANSWER_MS  600
+#define ADDRS_MAX  32
 
 static uint64_t now_us(void)
 {
@@ -60,23 +60,20 @@ static socklen_t address(const char *text, int port, struct sockaddr_storage *re
 static const char *manner(int code)
 {
 	switch (code) {
-	case ECONNREFUSED:
-		return "a reset";
+	case ECONNREFUSED: return "a reset";
 	case EHOSTUNREACH:
 	case ENETUNREACH:
 	case EACCES:
-	case EPERM:
-		return "no way there";
-	case ETIMEDOUT:
-		return "silence";
-	default:
-		return "no connection";
+	case EPERM: return "no way there";
+	case ETIMEDOUT: return "silence";
+	default: return "no connection";
 	}
 }
 
-struct try {
+struct
+try {
 	const char *to;
-	int fd, code;		/* code: 0 connected, -1 under way */
+	int fd, code; /* code: 0 connected, -1 under way */
 	uint64_t begun, ended;
 };
 
@@ -142,8 +139,8 @@ static int connect_any(int argc, char **argv)
 		if (t[i].ended - t[i].begun > t[worst].ended - t[worst].begun)
 			worst = i;
 	}
-	return refused(t[worst].code, "%s of %d, %s: %s after %llu ms", n > 1 ? "none" : "not one", n, t[worst].to, manner(t[worst].code),
-		       (unsigned long long)(t[worst].ended - t[worst].begun) / 1000);
+	return refused(t[worst].code, "%s of %d, %s: %s after %llu ms", n > 1 ? "none" : "not one", n, t[worst].to,
+		       manner(t[worst].code), (unsigned long long)(t[worst].ended - t[worst].begun) / 1000);
 }
 
 /* By name, as a program would: looked up here, then connected to. */
@@ -169,7 +166,8 @@ static int reach(int argc, char **argv)
 	connect_all(t, n, port, 8000);
 	for (int i = 0; i < n; i++)
 		if (t[i].code == 0)
-			return through("%s port %d in %llu ms", t[i].to, port, (unsigned long long)(t[i].ended - t[i].begun) / 1000);
+			return through("%s port %d in %llu ms", t[i].to, port,
+				       (unsigned long long)(t[i].ended - t[i].begun) / 1000);
 	return refused(n ? t[0].code : ENOENT, "%s port %d: %s", argv[0], port, n ? manner(t[0].code) : "no address");
 }
 
@@ -184,8 +182,10 @@ static int udp_any(int argc, char **argv)
 		struct sockaddr_storage a;
 		socklen_t len = address(argv[i + 1], port, &a);
 
-		p[i] = (struct pollfd){ .fd = socket(a.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), .events = POLLIN };
-		if (p[i].fd < 0 || connect(p[i].fd, (struct sockaddr *)&a, len) < 0 || send(p[i].fd, "drill", 5, 0) < 0) {
+		p[i] = (struct pollfd){ .fd = socket(a.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
+					.events = POLLIN };
+		if (p[i].fd < 0 || connect(p[i].fd, (struct sockaddr *)&a, len) < 0 ||
+		    send(p[i].fd, "drill", 5, 0) < 0) {
 			code = errno;
 			p[i].fd = -1;
 		}
@@ -202,7 +202,8 @@ static int udp_any(int argc, char **argv)
 			p[i].fd = -1;
 		}
 	}
-	return refused(code, "no answer from any of %d: %s after %llu ms", n, manner(code), (unsigned long long)(now_us() - begun) / 1000);
+	return refused(code, "no answer from any of %d: %s after %llu ms", n, manner(code),
+		       (unsigned long long)(now_us() - begun) / 1000);
 }
 
 /* A port of its own that takes connections, for others to find. */
@@ -226,6 +227,21 @@ static int tcp_listen(int argc, char **argv)
 	return r;
 }
 
+bool probe_address(const struct sockaddr *a, char *ret, size_t n)
+{
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+
+	if (a->sa_family == AF_INET) {
+		memcpy(&v4, a, sizeof(v4));
+		return inet_ntop(AF_INET, &v4.sin_addr, ret, (socklen_t)n);
+	}
+	if (a->sa_family != AF_INET6)
+		return false;
+	memcpy(&v6, a, sizeof(v6));
+	return !IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr) && inet_ntop(AF_INET6, &v6.sin6_addr, ret, (socklen_t)n);
+}
+
 /* The addresses that aren't loopback and not of the link alone: "through: A B …". */
 static int own_addresses(int argc, char **argv)
 {
@@ -240,13 +256,7 @@ static int own_addresses(int argc, char **argv)
 		char text[INET6_ADDRSTRLEN] = "";
 		size_t n = strlen(list);
 
-		if (!i->ifa_addr || (i->ifa_flags & IFF_LOOPBACK))
-			continue;
-		if (i->ifa_addr->sa_family == AF_INET)
-			inet_ntop(AF_INET, &((struct sockaddr_in *)i->ifa_addr)->sin_addr, text, sizeof(text));
-		else if (i->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr))
-			inet_ntop(AF_INET6, &((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, text, sizeof(text));
-		if (text[0])
+		if (i->ifa_addr && !(i->ifa_flags & IFF_LOOPBACK) && probe_address(i->ifa_addr, text, sizeof(text)))
 			snprintf(list + n, sizeof(list) - n, "%s%s", n ? " " : "", text);
 	}
 	freeifaddrs(all);
@@ -272,8 +282,8 @@ static int interfaces(int argc, char **argv)
 /* ---- names: a question that only the gateway's resolver knows the answer to */
 
 static const uint8_t question[] = {
-	0x4d, 0x52, 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0, 4, 'h', 'o', 's', 't', 5, 'c', 'u', 'b', 'b', 'y', 8, 'i', 'n', 't', 'e', 'r', 'n', 'a',
-	'l', 0, 0, 1, 0, 1,
+	0x4d, 0x52, 0x01, 0x00, 0, 1,   0,   0,   0,   0,   0,   0,   4,   'h', 'o', 's', 't', 5, 'c',
+	'u',  'b',  'b',  'y',  8, 'i', 'n', 't', 'e', 'r', 'n', 'a', 'l', 0,   0,   1,   0,   1,
 };
 static const uint8_t gateway4[] = { 198, 18, 0, 1 };
 
@@ -323,7 +333,8 @@ static int dns_gateway(int argc, char **argv)
 	int r = ask_at(argv[0]);
 
 	(void)argc;
-	return r == 1 ? through("%s answers as the gateway does", argv[0]) : refused(r < 0 ? -r : ENOENT, "%s", argv[0]);
+	return r == 1 ? through("%s answers as the gateway does", argv[0])
+		      : refused(r < 0 ? -r : ENOENT, "%s", argv[0]);
 }
 
 /* ---- the stack itself */
@@ -361,7 +372,10 @@ static int take_address(int argc, char **argv)
 		struct rtattr attr;
 		uint32_t addr;
 	} msg = {
-		.h = { .nlmsg_len = sizeof(msg), .nlmsg_type = RTM_NEWADDR, .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE, .nlmsg_seq = 1 },
+		.h = { .nlmsg_len = sizeof(msg),
+		       .nlmsg_type = RTM_NEWADDR,
+		       .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE,
+		       .nlmsg_seq = 1 },
 		.a = { .ifa_family = AF_INET, .ifa_prefixlen = 32, .ifa_index = if_nametoindex("lo") },
 		.attr = { .rta_len = RTA_LENGTH(4), .rta_type = IFA_LOCAL },
 	};

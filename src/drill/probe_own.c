@@ -25,7 +25,7 @@
 
 /* ---- places from which a path of the host could be reached */
 
-typedef bool place_fn(const char *path, void *arg);	/* true: found, stop */
+typedef bool place_fn(const char *path, void *arg); /* true: found, stop */
 
 struct places {
 	const char *path;
@@ -112,7 +112,8 @@ static bool through_processes(struct places *p)
 /* As it stands, climbing, below every mount, through every process in sight and what it holds open. */
 static bool each_place(struct places *p)
 {
-	return try_place(p, "") || try_place(p, "/../../../../../../../../../..") || below_mounts(p) || through_processes(p);
+	return try_place(p, "") || try_place(p, "/../../../../../../../../../..") || below_mounts(p) ||
+	       through_processes(p);
 }
 
 static int place_verdict(struct places *p, const char *where)
@@ -184,7 +185,8 @@ static bool is_that_file(const char *path, void *arg)
 	struct looks *l = arg;
 	struct stat st;
 
-	if (stat(path, &st) < 0 || st.st_size != l->size || st.st_mtim.tv_sec != l->sec || st.st_mtim.tv_nsec != l->nsec)
+	if (stat(path, &st) < 0 || st.st_size != l->size || st.st_mtim.tv_sec != l->sec ||
+	    st.st_mtim.tv_nsec != l->nsec)
 		return false;
 	snprintf(l->where, sizeof(l->where), "%.500s", path);
 	return true;
@@ -264,7 +266,8 @@ static void walk_sockets(const char *dir, unsigned depth)
 		struct stat st;
 
 		if (strcmp(ent->d_name, ".") == 0 || strcmp(ent->d_name, "..") == 0 ||
-		    snprintf(path, sizeof(path), "%s/%s", dir, ent->d_name) >= (int)sizeof(path) || lstat(path, &st) < 0)
+		    snprintf(path, sizeof(path), "%s/%s", dir, ent->d_name) >= (int)sizeof(path) ||
+		    lstat(path, &st) < 0)
 			continue;
 		if (S_ISSOCK(st.st_mode)) {
 			sockets_seen++;
@@ -373,7 +376,8 @@ static int hostname_is(int argc, char **argv)
 	(void)argc;
 	if (uname(&u) < 0)
 		return refused(errno, "uname");
-	return strcmp(u.nodename, argv[0]) == 0 ? through("this is %s", u.nodename) : refused(ENOENT, "this is %s", u.nodename);
+	return strcmp(u.nodename, argv[0]) == 0 ? through("this is %s", u.nodename)
+						: refused(ENOENT, "this is %s", u.nodename);
 }
 
 /* Through when the place in any hierarchy of control groups shows. */
@@ -426,7 +430,8 @@ static bool odd_device(const char *dir, unsigned depth, char *ret, size_t n)
 		struct stat st;
 
 		if (strcmp(ent->d_name, ".") == 0 || strcmp(ent->d_name, "..") == 0 ||
-		    snprintf(path, sizeof(path), "%s/%s", dir, ent->d_name) >= (int)sizeof(path) || lstat(path, &st) < 0)
+		    snprintf(path, sizeof(path), "%s/%s", dir, ent->d_name) >= (int)sizeof(path) ||
+		    lstat(path, &st) < 0)
 			continue;
 		if ((S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)) && !plain_node(path, &st)) {
 			snprintf(ret, n, "%s", path);
@@ -573,8 +578,8 @@ static int cpu_share(int argc, char **argv)
 				n = n + 1;
 		share = (used_us() - before) * 1000 / (wall_us() - begun);
 	}
-	return share > most ? through("%lld thousandths of a processor", share) :
-			      refused(EAGAIN, "%lld thousandths of a processor", share);
+	return share > most ? through("%lld thousandths of a processor", share)
+			    : refused(EAGAIN, "%lld thousandths of a processor", share);
 }
 
 const struct verb verbs_own[] = {

@@ -15,7 +15,7 @@
 #include "chan/call.h"
 
 #define BATCH_SECONDS 90
-#define OUTPUT_MAX (256u << 10)
+#define OUTPUT_MAX    (256u << 10)
 
 static int64_t now_ms(void)
 {
@@ -78,7 +78,11 @@ static _Noreturn void child_in_box(int sock, const char *user, int in, int out)
 {
 	static const char *const argv[] = { DRILL_PROBE_IN_BOX, "batch", NULL };
 	struct box_exec x = {
-		.argv = (char *const *)argv, .user = user, .cwd = "/", .umask = 022, .timeout_ms = BATCH_SECONDS * 1000,
+		.argv = (char *const *)argv,
+		.user = user,
+		.cwd = "/",
+		.umask = 022,
+		.timeout_ms = BATCH_SECONDS * 1000,
 	};
 	struct call_io io = { .in = in, .out = out, .err = FD_NONE };
 	struct box_exit end = { 0 };

@@ -14,11 +14,14 @@
 
 struct batch {
 	pid_t pid;
-	int in, out;		/* owned; FD_NONE when closed */
-	char *text;		/* what was read and not taken yet; owned */
+	int in, out; /* owned; FD_NONE when closed */
+	char *text; /* what was read and not taken yet; owned */
 	size_t len;
 };
-#define BATCH_INIT { .pid = 0, .in = FD_NONE, .out = FD_NONE }
+#define BATCH_INIT                                      \
+	{                                               \
+		.pid = 0, .in = FD_NONE, .out = FD_NONE \
+	}
 
 /* argv[0] is the path of cubby-probe, the rest its words. */
 int batch_outside(struct batch *b, char *const *argv, struct err *e);

@@ -52,12 +52,15 @@ static void make_sockets(const char *text)
 	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "%.90s/socket", dir);
-	if (s >= 0 && bind(s, (struct sockaddr *)&a, sizeof(a)) == 0 && chmod(a.sun_path, 0666) == 0 && listen(s, 64) == 0)
+	if (s >= 0 && bind(s, (struct sockaddr *)&a, sizeof(a)) == 0 && chmod(a.sun_path, 0666) == 0 &&
+	    listen(s, 64) == 0)
 		printf("socket %s\n", a.sun_path);
 	memset(a.sun_path, 0, sizeof(a.sun_path));
 	snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "cubby-drill-%.60s", text);
 	s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (s >= 0 && bind(s, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(a.sun_path + 1))) == 0 &&
+	if (s >= 0 &&
+	    bind(s, (struct sockaddr *)&a,
+		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(a.sun_path + 1))) == 0 &&
 	    listen(s, 64) == 0)
 		printf("abstract %s\n", a.sun_path + 1);
 }
@@ -71,9 +74,12 @@ static unsigned nservices;
 /* One more; port 0 takes a free one. Returns the port, or 0. */
 static int service(int family, bool loopback, int type, int port)
 {
-	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+	struct sockaddr_in v4 = { .sin_family = AF_INET,
+				  .sin_port = htons((uint16_t)port),
 				  .sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY) };
-	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = IN6ADDR_ANY_INIT };
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+				   .sin6_port = htons((uint16_t)port),
+				   .sin6_addr = IN6ADDR_ANY_INIT };
 	int s = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
 	struct sockaddr_in6 at;
 	socklen_t len = sizeof(at);
@@ -84,13 +90,15 @@ static int service(int family, bool loopback, int type, int port)
 		v6.sin6_addr = in6addr_loopback;
 	if (family == AF_INET6)
 		(void)setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-	if (bind(s, family == AF_INET ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, family == AF_INET ? sizeof(v4) : sizeof(v6)) < 0 ||
-	    (type == SOCK_STREAM && listen(s, 64) < 0) || getsockname(s, (struct sockaddr *)&at, &len) < 0 || nservices == SERVICES_MAX) {
+	if (bind(s, family == AF_INET ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
+		 family == AF_INET ? sizeof(v4) : sizeof(v6)) < 0 ||
+	    (type == SOCK_STREAM && listen(s, 64) < 0) || getsockname(s, (struct sockaddr *)&at, &len) < 0 ||
+	    nservices == SERVICES_MAX) {
 		close(s);
 		return 0;
 	}
 	services[nservices++] = (struct pollfd){ .fd = s, .events = POLLIN };
-	return ntohs(at.sin6_port);	/* at the same place in both */
+	return ntohs(at.sin6_port); /* at the same place in both */
 }
 
 static void make_services(void)
@@ -99,7 +107,10 @@ static void make_services(void)
 		const char *name;
 		bool loopback;
 		int type;
-	} rows[] = { { "lport", true, SOCK_STREAM }, { "wport", false, SOCK_STREAM }, { "luport", true, SOCK_DGRAM }, { "wuport", false, SOCK_DGRAM } };
+	} rows[] = { { "lport", true, SOCK_STREAM },
+		     { "wport", false, SOCK_STREAM },
+		     { "luport", true, SOCK_DGRAM },
+		     { "wuport", false, SOCK_DGRAM } };
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		int port = service(AF_INET, rows[i].loopback, rows[i].type, 0);
@@ -122,13 +133,7 @@ static void tell_addresses(void)
 	for (struct ifaddrs *i = all; i && n < 30; i = i->ifa_next) {
 		char text[INET6_ADDRSTRLEN] = "";
 
-		if (!i->ifa_addr || (i->ifa_flags & IFF_LOOPBACK))
-			continue;
-		if (i->ifa_addr->sa_family == AF_INET)
-			(void)inet_ntop(AF_INET, &((struct sockaddr_in *)i->ifa_addr)->sin_addr, text, sizeof(text));
-		else if (i->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr))
-			(void)inet_ntop(AF_INET6, &((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, text, sizeof(text));
-		if (text[0])
+		if (i->ifa_addr && !(i->ifa_flags & IFF_LOOPBACK) && probe_address(i->ifa_addr, text, sizeof(text)))
 			printf("%s%s", n++ ? "\t" : "hostaddrs ", text);
 	}
 	if (n)
@@ -179,7 +184,8 @@ static void tell_file(const char *name, const char *path)
 
 	/* Looked at, not opened. */
 	if (stat(path, &st) == 0)
-		printf("%s %s\t%lld\t%lld\t%ld\n", name, path, (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+		printf("%s %s\t%lld\t%lld\t%ld\n", name, path, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
+		       st.st_mtim.tv_nsec);
 }
 
 static void remove_all(void)
