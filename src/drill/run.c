@@ -61,7 +61,7 @@ static int forked(struct batch *b, int theirs[2], struct err *e)
 
 int batch_outside(struct batch *b, char *const *argv, struct err *e)
 {
-	int theirs[2], r = make_pipes(b, theirs, e);
+	int theirs[2] = { FD_NONE, FD_NONE }, r = make_pipes(b, theirs, e);
 
 	if (r < 0)
 		return r;
@@ -96,7 +96,7 @@ static _Noreturn void child_in_box(int sock, const char *user, int in, int out)
 
 int batch_in_box(struct batch *b, int sock, const char *user, struct err *e)
 {
-	int theirs[2], r = make_pipes(b, theirs, e);
+	int theirs[2] = { FD_NONE, FD_NONE }, r = make_pipes(b, theirs, e);
 
 	if (r < 0)
 		return r;

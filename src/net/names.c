@@ -232,7 +232,7 @@ static void refuse(struct waiter *w, const char *why)
 	char text[DNS_EDE_TEXT_MAX];
 
 	event(w, NAMES_REFUSED, NULL, why);
-	(void)snprintf(text, sizeof(text), "cubby: %s", why);
+	(void)snprintf(text, sizeof(text), "cubby: %.*s", DNS_EDE_TEXT_MAX - 8, why);
 	give_code(w, DNS_NXDOMAIN, DNS_EDE_BLOCKED, text);
 }
 

@@ -373,7 +373,7 @@ void rtnl_put_up(struct nl *b, int index)
 void rtnl_wait_ready(int fd, int index)
 {
 	const struct timespec pause = { .tv_nsec = 50000 };
-	struct rtnl_link l;
+	struct rtnl_link l = { .up = false };
 	struct nl b = { .len = 0 };
 
 	for (int i = 0; i < 10000; i++) {
