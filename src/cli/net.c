@@ -24,19 +24,47 @@ static int add_item(struct buf *to, const char *option, const char *key, const c
 	return 0;
 }
 
+/* "-": the policy stands on standard input, where a long list fits; '#' begins a comment. */
+static int add_words(struct buf *to, const char *word, bool more, struct err *e)
+{
+	char chunk[4096];
+	bool comment = false;
+	ssize_t n;
+
+	(void)buf_puts(to, more ? "," : "");
+	if (strcmp(word, "-") != 0) {
+		(void)buf_puts(to, word);
+		return 0;
+	}
+	while ((n = read(STDIN_FILENO, chunk, sizeof(chunk))) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_set(e, -errno, "cannot read the policy from standard input");
+		for (ssize_t i = 0; i < n; i++) {
+			comment = chunk[i] != '\n' && (comment || chunk[i] == '#');
+			/* Blanks instead, so that the place of an error is the one in the file. NUL becomes what no policy holds. */
+			(void)buf_putc(to, comment ? ' ' : chunk[i] ? chunk[i] : '\x7f');
+		}
+		if (buf_error(to))
+			break;
+	}
+	return 0;
+}
+
 int put_policy(const struct args *a, char *const *words, size_t n, struct json_out *o, struct err *e)
 {
 	OWN_BUF net = BUF_INIT(POLICY_MAX), more = BUF_INIT(POLICY_MAX);
 	bool given = n > 0;
 	int r = 0;
 
-	for (size_t i = 0; i < n; i++)
-		(void)buf_printf(&net, "%s%s", i > 0 ? "," : "", words[i]);
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = add_words(&net, words[i], i > 0, e);
 	for (size_t i = 0; i < a->nlist && r == 0; i++) {
 		const struct given *g = &a->list[i];
 
 		if (g->opt == OPT_NET) {
-			(void)buf_printf(&net, "%s%s", given ? "," : "", g->val);
+			r = add_words(&net, g->val, given, e);
 			given = true;
 		} else if (g->opt == OPT_LAN) {
 			r = add_item(&more, "lan", "lan", g->val, e);

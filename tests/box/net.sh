@@ -126,6 +126,16 @@ want "$STATUS" != 0
 want_out '^internet$' cubby net set n internet
 want_out '^hello from inet api.example.com' in_net n $GET http://api.example.com/
 
+t "a long list comes by standard input: comments, and more than fits on a command line"
+{ echo '# ours'; for ((i = 0; i < 10000; i++)); do echo "host-$i.long-list.example.org"; done; echo 'www.example.com # the one'; } >"$LAB/work/list"
+want_status 0 sh -c "cubby net set --quiet n - <$LAB/work/list"
+want_out '^allowed by www.example.com' cubby net why n www.example.com:80
+want_out '^allowed by host-9999' cubby net why n host-9999.long-list.example.org
+want_out '^refused' cubby net why n api.example.com
+want_err 1 'character 6' sh -c 'printf "#x\n\n,..\n" | cubby net set n -'
+want_out '^allowed by www.example.com' cubby net why n www.example.com:80
+want_out '^internet$' cubby net set n internet
+
 t "a connection that lost its permission is cut"
 in_net n sh -c 'mkfifo /tmp/f; nc 203.0.113.10 7 <>/tmp/f; echo over >/tmp/over' >/dev/null 2>&1 &
 want_soon 5 netlab_seen inet 'tcp 203.0.113.10 7 '
