@@ -25,7 +25,7 @@
 #include "drill/probe.h"
 
 #define CONNECT_MS 1500
-#define ANSWER_MS  600
+#define ANSWER_MS  300
 #define ADDRS_MAX  32
 
 static uint64_t now_us(void)
