@@ -7,6 +7,9 @@
 
 net_out='' net_plain='' net_slirp='' net_pasta='' net_pids=()
 
+# The peers limit nobody's rate, so neither does the box here.
+net_config=('net_lab_public = 203.0.113.0/24' 'connection_rate = 1000000')
+
 net_in() { local pid=$1; shift; nsenter --net="/proc/$pid/ns/net" -- "$@"; }
 # The same for what stays: in the background its pid is the program's.
 exec_in() { local pid=$1; shift; exec nsenter --net="/proc/$pid/ns/net" -- "$@"; }
@@ -74,7 +77,7 @@ while True:
 	pasta --config-net --foreground --no-map-gw --runas 0 --pid "$work/pasta.pid" "$net_pasta" </dev/null >"$work/pasta.out" 2>&1 &
 	net_pids+=("$!")
 	for ((i = 0; i < 300; i++)); do nsenter --user --net --target "$net_pasta" ip -4 route | grep -q default && break; sleep 0.01; done
-	configure 'net_lab_public = 203.0.113.0/24' 'pool_size = 4'
+	configure "${net_config[@]}" 'pool_size = 4'
 	cubby new --net internet --template tiny bench-net </dev/null >/dev/null
 }
 net_down() {
@@ -140,11 +143,11 @@ row_net_start() {
 	net_up || { bad=1; return; }
 	cubby run --net internet --template tiny -- /bin/true </dev/null
 	cubby run --net none --template tiny -- /bin/true </dev/null
-	configure 'net_lab_public = 203.0.113.0/24' 'pool_size = 0'
+	configure "${net_config[@]}" 'pool_size = 0'
 	time_it turns "$runs" with cubby run --net internet --template tiny -- /bin/true :: without "${ours[@]}"
 	at_most 'a box with network starts later by (us)' "$(awk -v a="$(figure with median)" -v b="$(figure without median)" 'BEGIN { print a - b }')" 600
 	at_most 'a box with network, failures' "$(figure with failed)" 0
-	configure 'net_lab_public = 203.0.113.0/24' 'pool_size = 4'
+	configure "${net_config[@]}" 'pool_size = 4'
 }
 
 # Boxes all at once: each reaches the host out there, resolves a name, and can't reach the box before it.
