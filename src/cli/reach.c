@@ -131,7 +131,8 @@ static size_t daemon_environ(char **ret, size_t room)
 {
 	static const char *const kept[] = {
 		"HOME=", "USER=", "LOGNAME=", "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "XDG_RUNTIME_DIR=", "CUBBY_", "TMPDIR=",
-		"http_proxy=", "https_proxy=", "no_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "NO_PROXY=", "SSL_CERT_FILE=",
+		"http_proxy=", "https_proxy=", "no_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "NO_PROXY=",
+		"all_proxy=", "ALL_PROXY=", "SSL_CERT_FILE=",
 		"ASAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS=",
 	};
 	static char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

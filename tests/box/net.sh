@@ -6,6 +6,7 @@
 . "${TEST_LIB:?}/netlab.bash"
 netlab_up
 netlab_host
+[[ $LAB_AS == root ]] && printf 'grants = ann, bob\n' >>"$CUBBY_CONFIG"
 
 t "the lab itself: the host reaches its internet, its LAN and itself"
 want_out '^hello from inet www.example.com /x$' curl -sS --max-time 5 http://www.example.com/x
@@ -189,6 +190,13 @@ want_out 'connections +2' cubby limits b --connections 2
 want_out '"connections":2' cubby info --json b
 want_out 'bandwidth +1 MiB' cubby limits b --connections 0 --bandwidth 1M
 
+t "a new resolver of the host is the boxes' resolver at once"
+want_out '203.0.113.11' in_net b dig +short +time=2 +tries=1 one.cdn.example.com
+printf 'nameserver 203.0.113.99\n' >"$NETLAB/resolv.conf"
+want_soon 5 sh -c '! cubby exec b -- dig +time=1 +tries=1 "$(date +%N).cdn.example.com" | grep -q 203.0.113.11'
+printf 'nameserver 203.0.113.53\n' >"$NETLAB/resolv.conf"
+want_soon 5 sh -c 'cubby exec b -- dig +time=1 +tries=1 "$(date +%N).cdn.example.com" | grep -q 203.0.113.11'
+
 t "the gateway's end is a moment without network, never an open one"
 before=$(gateway)
 want -n "$before"
@@ -226,3 +234,33 @@ want_status 0 cubby rm --force a
 t "doctor and info tell how the network is made"
 want_out 'gateway' cubby doctor --json
 want_out '"net":"internet"' cubby info --json b
+
+t "a user sees the lines of their own boxes, also of those that are gone, and shows ports from 1024 on"
+if [[ $LAB_AS == root ]]; then
+	sys() {	# sys USER ARGS...: cubby at the system's daemon
+		local who=$1
+		shift
+		as "$who" env CUBBY_RUN_DIR="$CUBBY_RUN_DIR" cubby "$@"
+	}
+	want_status 0 sys ann new --quiet --template net anns
+	want_out '^hello from inet' sys ann exec anns -- $GET http://www.example.com/of-ann
+	want_soon 5 sh -c "setpriv --reuid=20001 --regid=20001 --clear-groups env CUBBY_RUN_DIR='$CUBBY_RUN_DIR' cubby net log | grep -q anns"
+	want_not_out anns sys bob net log --json
+	want_not_out anns cubby net log --json
+	want_out anns cubby net log --json --all
+	want_err 1 'is for root' sys ann expose anns 80
+	want_err 1 "there is no box 'anns'" sys bob net set anns none
+	want_err 1 "there is no box 'anns'" sys bob expose anns 3000
+	want_out '127.0.0.1:13001' sys ann expose anns 3000:13001
+	id=$(sys ann info --json anns | jq -r .id)
+	want_status 0 sys ann rm --force anns
+	want_out '"name":"anns"' sys ann net log --json "$id"
+	want_err 1 'there is no box' sys bob net log --json "$id"
+else
+	want_out '^hello from inet' in_net b $GET http://www.example.com/
+fi
+
+t "a box that stops leaves no connection, port or line behind that grows"
+want_status 0 cubby stop --force b
+want_status 7 curl -sS --max-time 5 http://127.0.0.1:13000/
+want_out '^\[\]$' sh -c "cubby net show --json b | jq -c '.conns // []'"
