@@ -2,6 +2,7 @@
 # boxes with a network: what they reach, what they don't, and what is said about it
 # modes: root userns
 # seconds: 180
+# shellcheck disable=SC2086,SC2016 # $GET is words
 . "${TEST_LIB:?}/box.bash"
 . "${TEST_LIB:?}/netlab.bash"
 netlab_up
@@ -35,7 +36,7 @@ fresh() {	# fresh BOX OPTIONS...: a new box
 	want_status 0 cubby new --quiet --template net "$@" "$box"
 }
 wait_for() { wait "$1"; }
-# shellcheck disable=SC2086 # $GET is words
+# shellcheck disable=SC2086,SC2016 # $GET is words
 GET='curl -sS --max-time 5 --cacert /etc/ca.pem'
 gateway() {	# the pid of the gateway
 	local d
