@@ -328,8 +328,12 @@ void net_recover(struct box *b)
 
 void net_write(const struct box *b, struct json_out *o)
 {
+	const char *lab = conf_text(&b->d->conf, CONF_NET_LAB_PUBLIC);
+
 	if (b->net_problem[0])
 		json_put_str(o, "net_problem", b->net_problem);
+	if (b->spec.net && *lab)
+		json_put_str(o, "net_lab_public", lab);
 	if (b->net_on) {
 		const struct ip four = net_box4(b->run.net_index), six = net_box6(b->run.net_index);
 		char buf[IP_TEXT_MAX];

@@ -226,6 +226,8 @@ static void put_info(struct buf *to, const struct json *box)
 	text_row(&head, "user", json_str(box, "user", NULL));
 	text_row(&head, "workdir", json_str(box, "workdir", NULL));
 	text_row(&head, "network", json_str(box, "net", NULL));
+	text_row(&head, "network problem", json_str(box, "net_problem", NULL));
+	text_row(&head, "also public", json_str(box, "net_lab_public", NULL));
 	if (json_bool(box, "nesting", false))
 		text_row(&head, "nesting", "allowed");
 	time_row(&head, "made", json_int(box, "created", 0));

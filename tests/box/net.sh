@@ -235,6 +235,7 @@ want_status 0 cubby rm --force a
 t "doctor and info tell how the network is made"
 want_out 'gateway' cubby doctor --json
 want_out '"net":"internet"' cubby info --json b
+want_out 'also public +203.0.113.0/24' cubby info b
 
 t "a user sees the lines of their own boxes, also of those that are gone, and shows ports from 1024 on"
 if [[ $LAB_AS == root ]]; then
