@@ -152,6 +152,11 @@ int ask(struct cli *c, struct question *q, const int *fds, size_t nfds, struct a
 			return r;
 		if (!c->asked_dirs) {
 			r = same_state_dir(c, e);
+			if (gone(r) && !again) {	/* killed as we came: the next one answers */
+				again = true;
+				fd_close(&c->daemon);
+				continue;
+			}
 			if (r < 0)
 				return r;
 			c->asked_dirs = true;
