@@ -133,7 +133,8 @@ else
 		-o AuthorizedKeysFile="$LAB/work/ssh/authorized" -o PermitRootLogin=yes >"$LAB/work/sshd.log" 2>&1 9>&- &
 	NETLAB_PIDS+=($!)
 	want_status 0 cubby cp "$LAB/work/ssh/key" b:/tmp/key
-	want_soon 10 box 'chmod 600 /tmp/key; cd /tmp && rm -rf over-ssh &&
+	want_soon 10 in_inet bash -c ': </dev/tcp/203.0.113.12/22'
+	want_status 0 box 'chmod 600 /tmp/key; cd /tmp &&
 		GIT_SSH_COMMAND="ssh -i /tmp/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o BatchMode=yes" \
 		git clone -q "ssh://root@repo.example.com'"$WWW"'/tree.git" over-ssh && grep -q "some content" over-ssh/file'
 fi
