@@ -406,8 +406,10 @@ static int spawn(struct net *n, struct err *e)
 /* Its process is gone, or was never there: nothing of it is left here. */
 static void forget(struct net *n)
 {
-	if (n->pid > 0)
-		(void)waitpid(n->pid, NULL, 0);
+	int status = 0;
+
+	if (n->pid > 0 && waitpid(n->pid, &status, 0) == n->pid && WIFSIGNALED(status) && !n->death[0])
+		(void)snprintf(n->death, sizeof(n->death), "it was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
 	n->pid = 0;
 	n->ready = false;
 	loop_del(n->d->loop, &n->exit_io);
@@ -438,11 +440,8 @@ static void last_words(struct net *n)
 	char text[512];
 	ssize_t k = n->said >= 0 ? read(n->said, text, sizeof(text) - 1) : 0;
 
-	if (k <= 0) {
-		if (!n->death[0])
-			(void)snprintf(n->death, sizeof(n->death), "it ended without a word");
+	if (k <= 0)
 		return;
-	}
 	text[k] = '\0';
 	for (ssize_t i = 0; i < k; i++)
 		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
@@ -460,6 +459,8 @@ static void ended(struct net *n)
 
 	last_words(n);
 	forget(n);
+	if (!n->death[0])
+		(void)snprintf(n->death, sizeof(n->death), "it ended without a word");
 	net_asked_gone(n);
 	n->deaths = good ? 0 : n->deaths + 1;
 	in = n->deaths < 2 ? 0 : AGAIN_MS << (n->deaths < 9 ? n->deaths - 2 : 7);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -55,6 +56,9 @@ int main(int argc, char **argv)
 		return fail("started by cubbyd, as cubby-gateway [--uid N --gid N]");
 	if (syscall(SYS_close_range, GATEWAY_NS_FD + 1, ~0u, 0) < 0 && errno != ENOSYS)
 		return fail("cannot close what was inherited");
+	/* splice(2) into a connection whose other end has gone raises it, whatever the socket's flags are. */
+	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+		return fail("cannot ignore SIGPIPE");
 	/* Stage 1, with the daemon's rights: the sockets of both worlds. */
 	r = world_enter(GATEWAY_NS_FD, &w, &e);
 	(void)close(GATEWAY_NS_FD);

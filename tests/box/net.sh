@@ -198,6 +198,15 @@ want_soon 5 sh -c '! cubby exec b -- dig +time=1 +tries=1 "$(date +%N).cdn.examp
 printf 'nameserver 203.0.113.53\n' >"$NETLAB/resolv.conf"
 want_soon 5 sh -c 'cubby exec b -- dig +time=1 +tries=1 "$(date +%N).cdn.example.com" | grep -q 203.0.113.11'
 
+t "downloads that are broken off hurt nobody else"
+before=$(gateway)
+want -n "$before"
+for ((i = 0; i < 15; i++)); do
+	want_status 28 in_net b curl -sS --http0.9 -o /dev/null --max-time 0.3 http://203.0.113.11:1004/
+done
+want "$(gateway)" = "$before"
+want_out '^hello from inet' in_net b $GET http://www.example.com/
+
 t "the gateway's end is a moment without network, never an open one"
 before=$(gateway)
 want -n "$before"
@@ -205,6 +214,7 @@ want_status 0 kill -9 "$before"
 # A query that nobody heard is asked again after 5 s (resolv.conf(5)): here by the next try.
 want_soon 8 in_net b curl -sS --max-time 1 http://www.example.com/
 want "$(gateway)" != "$before"
+want_soon 5 sh -c "cubby logs --json | grep -q 'ended by signal 9'"
 want_soon 5 sh -c "curl -sS --max-time 5 http://127.0.0.1:13000/ | grep -q 'from b'"
 
 t "after the daemon's death a running box gets its network back with the next command"

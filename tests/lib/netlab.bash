@@ -14,7 +14,7 @@
 #	                                     203.0.113.66: an address where packets vanish
 #	                                     203.0.113.99: reported as unreachable
 #	  lan0 10.77.0.1/24, fd77::1 ─────── lan: 10.77.0.2, fd77::2, and a metadata service at 169.254.169.254
-#	  0.0.0.0, :: and loopback: the host's own services, ports 80, 8080, 443, 7, 22, 1001-1003 (netlab_host)
+#	  0.0.0.0, :: and loopback: the host's own services, ports 80, 8080, 443, 7, 22, 1001-1004 (netlab_host)
 #
 # Documentation ranges are no public addresses: CUBBY_CONFIG becomes a copy with net_lab_public for them. No packet leaves the lab: it has no
 # other interface.

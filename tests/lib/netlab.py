@@ -82,6 +82,12 @@ def after_end(conn):
     conn.sendall(b"%d\n" % n)
 
 
+def pour(conn):
+    """Sends as long as somebody takes it."""
+    while True:
+        conn.sendall(bytes(1 << 16))
+
+
 def source(conn):
     """Sends as fast as it goes as many MiB as the first line says."""
     n = int(conn.makefile("rb").readline())
@@ -231,6 +237,7 @@ def main():
         each(listen(addr, 1001), reset)
         each(listen(addr, 1002), after_end)
         each(listen(addr, 1003), source)
+        each(listen(addr, 1004), pour)
         udp_echo(listen(addr, 7, socket.SOCK_DGRAM))
         udp_echo(listen(addr, 443, socket.SOCK_DGRAM))
     if role[1]:
