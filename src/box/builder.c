@@ -391,7 +391,9 @@ static struct held held_now(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) < 0 ? (struct held){ 0 } : (struct held){ .dev = st.st_dev, .ino = st.st_ino };
+	if (fstat(fd, &st) < 0)
+		return (struct held){ 0 };
+	return (struct held){ .dev = st.st_dev, .ino = st.st_ino };
 }
 
 /*

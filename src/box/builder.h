@@ -38,7 +38,8 @@ typedef void builder_done(void *arg, int r, const struct json *answer, int *fd, 
 enum builder_queue { BUILD_NOW, BUILD_LATER };
 
 /*
- * Jobs. A box that was started is in the answer: `pid`, and with spec.net `net_index` and `net_if`; `fd` is its pidfd. The descriptors are copied; the caller keeps its own. `spec` isn't kept. mounts[i].fd may be FD_NONE: then
+ * Jobs. A box that was started is in the answer: `pid`, and with spec.net `net_index` and `net_if`; `fd` is its pidfd. The
+ * descriptors are copied; the caller keeps its own. `spec` isn't kept. mounts[i].fd may be FD_NONE: then
  * sources[i] is opened by the builder with the rights of `owner`.
  */
 int builders_start_box(struct builders *b, enum builder_queue q, const struct box_spec *spec, char *const *sources,

@@ -49,7 +49,8 @@ int probe_verb(int argc, char **argv);
 
 /*
  * Many verbs in one process tree: each line of stdin is a number, a tab and a verb with its arguments, separated by tabs.
- * Each runs in a child of its own with a time limit, one after the other; a line "N STATUS MS TEXT" answers it, STATUS being the exit status, "kill" when
+ * Each runs in a child of its own with a time limit, one after the other; a line "N STATUS MS TEXT" answers it, STATUS being the exit status,
+ * "kill" when
  * it was killed, or "late". TEXT is the last line that the verb wrote. A line that begins with '&' is started and left running until the end of the
  * batch; it is answered with its first line of output. stdin's end ends the batch.
  */

@@ -51,7 +51,7 @@ static void unescape(char *s)
 
 	for (; *s; s++) {
 		if (s[0] == '\\' && s[1] && s[2] && s[3]) {
-			*to++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
+			*to++ = (char)((unsigned)(s[1] - '0') << 6 | (unsigned)(s[2] - '0') << 3 | (unsigned)(s[3] - '0'));
 			s += 3;
 		} else {
 			*to++ = *s;

@@ -11,7 +11,9 @@ CALL_SECONDS=40
 cub() { timeout -k 2 "$CALL_SECONDS" cubby --state-dir "$small/state" --run-dir "$W/run2" "$@"; }
 used() { df --output=used,iused "$small" | tail -n 1 | tr -s ' '; }
 close_to() {	# close_to "KIB INODES" "KIB INODES": what a log or the database takes is no leftover
-	local a=($1) b=($2)
+	local -a a b
+	read -r -a a <<<"$1"
+	read -r -a b <<<"$2"
 	((b[0] - a[0] < 1024 && b[1] - a[1] < 40))
 }
 

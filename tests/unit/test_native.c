@@ -1050,7 +1050,8 @@ static int as_user(const char *range, int (*body)(void))
 		(void)snprintf(passwd, sizeof(passwd), "%s/passwd", top);
 		if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 		    mount(sub, "/etc/subuid", NULL, MS_BIND, NULL) < 0 || mount(sub, "/etc/subgid", NULL, MS_BIND, NULL) < 0 ||
-		    mount(passwd, "/etc/passwd", NULL, MS_BIND, NULL) < 0 || setgroups(0, NULL) < 0 || setresgid(64000, 64000, 64000) < 0 || setresuid(64000, 64000, 64000) < 0 ||
+		    mount(passwd, "/etc/passwd", NULL, MS_BIND, NULL) < 0 || setgroups(0, NULL) < 0 || setresgid(64000, 64000, 64000) < 0 ||
+		    setresuid(64000, 64000, 64000) < 0 ||
 		    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)	/* as after an exec */
 			_exit(90);
 		_exit(body());

@@ -30,7 +30,8 @@ static void what_it_takes_comes_back(void **state)
 		"\"env\":[\"A=1\",\"B_2=x=y\\n\\\"\",\"C=\"],\"mounts\":[{\"at\":\"/p q\",\"source\":\"/s\",\"ro\":true},"
 		"{\"at\":\"/r\",\"uid\":7,\"gid\":8}],\"limits\":{\"memory\":536870912,\"swap\":1,\"pids\":64,\"cpu_milli\":500,"
 		"\"cpu_weight\":50,\"io_read\":9,\"io_write\":10,\"connections\":3,\"connection_rate\":4,\"flows\":5,"
-		"\"bandwidth\":6000},\"net\":\"internet,lan=10.0.0.0/8\",\"exposed\":[{\"port\":80,\"host_port\":8080}],\"nesting\":true,\"allow_weaker\":true,\"ttl_ms\":5,"
+		"\"bandwidth\":6000},\"net\":\"internet,lan=10.0.0.0/8\",\"exposed\":[{\"port\":80,\"host_port\":8080}],\"nesting\":true,\"allow_weaker\":true,"
+		"\"ttl_ms\":5,"
 		"\"idle_ms\":6}";
 	struct spec s = { 0 }, again = { 0 };
 	struct err e = ERR_INIT;

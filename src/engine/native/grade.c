@@ -424,7 +424,8 @@ int native_probe(grade_fn *row, void *arg, struct err *e)
 		.net = native.gateway_ns >= 0,
 	};
 	char dir[PATH_MAX], box[PATH_MAX], layer[PATH_MAX], run_dir[PATH_MAX], name[PATH_MAX];
-	static const char *const left[] = { "box/work/0/work/incompat/volatile/dirty", "box/work/0/work/incompat/volatile", "box/work/0/work/incompat", "box/work/0/work",
+	static const char *const left[] = { "box/work/0/work/incompat/volatile/dirty", "box/work/0/work/incompat/volatile",
+		"box/work/0/work/incompat", "box/work/0/work",
 					    "box/work/0/index", "box/work/0", "box/work", "box/upper/0/proc", "box/upper/0/sys",
 					    "box/upper/0/dev", "box/upper/0/run", "box/upper/0", "box/upper", "box", "layer" };
 	struct box_run run = { .pidfd = FD_NONE };

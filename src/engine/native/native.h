@@ -34,7 +34,8 @@ void native_done(void);
 
 /*
  * Called in a builder (a child of the daemon) before its first start(): from then on cubby-init becomes a child of
- * the caller's parent. k: which builder it is, 0–15; one that takes another's place is called the same. A caller that is PID 1 of a pid namespace can't do that. The parent must reap children that it never
+ * the caller's parent. k: which builder it is, 0–15; one that takes another's place is called the same. A caller that is
+ * PID 1 of a pid namespace can't do that. The parent must reap children that it never
  * heard of: a start that fails late leaves it the zombie of its first process.
  */
 void native_in_builder(unsigned k);
@@ -49,7 +50,8 @@ bool rootless_is(void);
  * Make the calling process root of a user and mount namespace of its own, where engine_native works without
  * being root. Single-threaded callers only. The caller's uid becomes 0, and 1, 2, … become the range that
  * /etc/subuid and /etc/subgid give it, through newuidmap(1) and newgidmap(1); without these there is one id only.
- * Who is root of a user namespace already keeps it. *ret_ids: ids that the namespace has, the caller's own included. WHY_UNSUPPORTED names the setting that forbids
+ * Who is root of a user namespace already keeps it. *ret_ids: ids that the namespace has, the caller's own included.
+ * WHY_UNSUPPORTED names the setting that forbids
  * user namespaces and the command that mends it.
  */
 int rootless_enter(unsigned *ret_ids, struct err *e);
