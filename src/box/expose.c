@@ -304,6 +304,11 @@ void op_expose(struct req *q)
 		op_fail(q, WHY_NOT_FOUND, -ENOENT, "port %u of box '%s' isn't exposed", x.port, b->name);
 		return;
 	}
+	if (off && given && b->spec.exposed[at].host_port != x.host_port) {
+		op_fail(q, WHY_NOT_FOUND, -ENOENT, "port %u of box '%s' is at port %u of the host, not at %u: 'cubby expose %s %u --off' "
+			"ends that", x.port, b->name, b->spec.exposed[at].host_port, x.host_port, b->name, x.port);
+		return;
+	}
 	if (off)
 		remove_port(b, (unsigned)at);
 	else if (at >= 0 && (!given || b->spec.exposed[at].host_port == x.host_port))

@@ -98,6 +98,7 @@ struct net {
 	uint32_t next_n, next_key;
 
 	int log_fd;
+	struct reading *readings;	/* that wait for what the gateway holds (netlog.c) */
 	int watch;			/* inotify of resolv.conf */
 	struct loop_io watch_io;
 	struct loop_timer reread;
@@ -167,6 +168,7 @@ void expose_write(const struct box *b, struct json_out *o, const char *key);
 int netlog_open(struct net *n, struct err *e);
 void netlog_rotate(struct net *n);	/* opens a new file and gives it to the gateway */
 void netlog_owner(struct box *b);	/* whose lines its lines are */
+void netlog_flushed(struct net *n);	/* the gateway has written what it held */
 void op_net_log(struct req *q);
 
 /* ---- who.c */

@@ -283,6 +283,8 @@ void net_heard(struct net *n, const char *ev, const struct json *m)
 		heard_asked(n, m);
 	else if (strcmp(ev, "why") == 0)
 		heard_answer(n, m, false);
+	else if (strcmp(ev, "flushed") == 0)
+		netlog_flushed(n);
 	else if (strcmp(ev, "show") == 0)
 		heard_answer(n, m, true);
 }
@@ -294,11 +296,26 @@ static bool may_see(const struct req *q, const struct box *b)
 	return b && (b->owner == q->uid || (q->uid == 0 && json_bool(q->doc.root, "all", false)));
 }
 
+/* Is one item of the (canonical) policy the word `ask`? */
+static bool holds_ask(const char *policy)
+{
+	for (const char *p = policy; p && *p;) {
+		size_t n = strcspn(p, ",");
+
+		if (n == 3 && memcmp(p, "ask", 3) == 0)
+			return true;
+		p += n;
+		p += *p == ',';
+	}
+	return false;
+}
+
 void op_net_ask(struct req *q)
 {
 	struct net *n = q->d->net;
 	struct buf text = BUF_INIT(MSG_MAX);
 	const char *only = NULL;
+	bool asks = false;
 	struct json_out o;
 
 	if (json_get(q->doc.root, "box")) {
@@ -328,6 +345,9 @@ void op_net_ask(struct req *q)
 		json_end_obj(&o);
 	}
 	json_end_arr(&o);
+	for (const struct box *b = q->d->boxes; b && !asks; b = b->next)
+		asks = may_see(q, b) && (!only || strcmp(only, b->id) == 0) && holds_ask(b->spec.net);
+	json_put_bool(&o, "asks", asks);
 	json_end_obj(&o);
 	req_ok(q, &text, NULL, 0);
 }

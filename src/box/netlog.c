@@ -24,6 +24,7 @@
 #define LINE_MAX_BYTES 65536u
 #define ANSWER_BYTES (4u << 20)
 #define FILES 3
+#define FLUSH_MS 1000	/* for the gateway to write what it holds */
 #define LINES_MOST 100000
 
 static void path_of(const struct daemon *d, const char *name, char *ret, size_t n)
@@ -186,6 +187,7 @@ struct reading {
 	struct ids ids;
 	bool all;
 	char since[40];
+	char gone[128];		/* the name of boxes that are gone: of the lines in `ids` only theirs */
 	int64_t lines;
 
 	int fds[FILES];
@@ -198,6 +200,7 @@ struct reading {
 	char **taken;
 	size_t ntaken, room, bytes;
 	struct loop_timer turn;
+	struct reading *next;	/* of those that wait for the gateway to have written what it holds */
 };
 
 static void reading_free(struct reading *r)
@@ -230,8 +233,22 @@ static void answer(struct reading *r)
 	json_end_arr(&o);
 	json_put_str(&o, "cursor", r->cursor);
 	json_end_obj(&o);
-	req_ok(r->q, &text, NULL, 0);
+	/* No box and no line: the request fails as any that names none. */
+	if (r->gone[0] && r->ntaken == 0 && !r->forward && !op_box(r->q, false)) {
+		buf_done(&text);
+	} else {
+		req_ok(r->q, &text, NULL, 0);
+	}
 	reading_free(r);
+}
+
+/* A line of a box of this name? Written by the gateway, so that a box's own texts can't stand in for it: "name" follows "box". */
+static bool is_named(const char *line, size_t n, const char *at, const char *name)
+{
+	char key[256];
+	int k = snprintf(key, sizeof(key), "\",\"name\":\"%s\"", name);
+
+	return k > 0 && (size_t)k < sizeof(key) && (size_t)(line + n - at) >= (size_t)k && memcmp(at, key, (size_t)k) == 0;
 }
 
 /* Is it a line for the one who asks? Cheap: most lines are others'. */
@@ -246,6 +263,8 @@ static bool wanted(const struct reading *r, const char *line, size_t n)
 	memcpy(id, at + sizeof(key) - 1, ID_LEN);
 	id[ID_LEN] = '\0';
 	if (!r->all && !ids_has(&r->ids, id))
+		return false;
+	if (r->gone[0] && !is_named(line, n, at + sizeof(key) - 1 + ID_LEN, r->gone))
 		return false;
 	if (!r->since[0])
 		return true;
@@ -396,13 +415,43 @@ static void go_on_after(struct reading *r, const char *after)
 	}
 }
 
-void op_net_log(struct req *q)
+static void begin(struct reading *r, const char *after)
 {
 	static const char *const names[FILES] = { "log", "log.1", "log.2" };
+	char path[1200];
+
+	for (unsigned i = 0; i < FILES; i++) {
+		path_of(r->q->d, names[i], path, sizeof(path));
+		r->fds[i] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	}
+	if (r->fds[0] >= 0) {
+		r->pos = lseek(r->fds[0], 0, SEEK_END);
+		set_cursor(r, r->fds[0], r->pos);
+	}
+	if (after)
+		go_on_after(r, after);
+	turn(r);
+}
+
+/* The gateway has written everything, or doesn't say so in time. */
+static void begin_late(void *arg)
+{
+	struct reading *r = arg;
+
+	for (struct reading **p = &r->q->d->net->readings; *p; p = &(*p)->next)
+		if (*p == r) {
+			*p = r->next;
+			break;
+		}
+	begin(r, NULL);
+}
+
+void op_net_log(struct req *q)
+{
 	const char *name = json_str(q->doc.root, "box", NULL), *after = json_str(q->doc.root, "cursor", NULL);
 	int64_t lines = json_int(q->doc.root, "lines", 100), since = json_int(q->doc.root, "since_ms", 0);
 	struct reading *r = calloc(1, sizeof(*r));
-	char path[1200];
+	struct buf flush = BUF_INIT(64);
 
 	if (!r) {
 		op_fail(q, WHY_LIMIT, -ENOMEM, "no memory for the answer");
@@ -418,17 +467,23 @@ void op_net_log(struct req *q)
 	if (name) {
 		/* The id of one that is gone names its lines still. */
 		bool gone = id_ok(name) && ids_has(&r->ids, name) && !box_find(q->d, q->uid, false, name);
-		struct box *b = gone ? NULL : op_box(q, false);
+		bool named = !gone && !id_ok(name) && strlen(name) < sizeof(r->gone) && !strpbrk(name, "\"\\") &&
+			     !box_find(q->d, q->uid, q->uid == 0 && json_bool(q->doc.root, "all", false), name);
+		struct box *b = gone || named ? NULL : op_box(q, false);
 
-		if (!gone && !b) {
+		if (!gone && !named && !b) {
 			reading_free(r);
 			return;
 		}
-		r->ids.n = 0;
-		if (!ids_add(&r->ids, b ? b->id : name)) {
-			reading_free(r);
-			op_fail(q, WHY_LIMIT, -ENOMEM, "no memory for the answer");
-			return;
+		if (named) {
+			(void)snprintf(r->gone, sizeof(r->gone), "%s", name);
+		} else {
+			r->ids.n = 0;
+			if (!ids_add(&r->ids, b ? b->id : name)) {
+				reading_free(r);
+				op_fail(q, WHY_LIMIT, -ENOMEM, "no memory for the answer");
+				return;
+			}
 		}
 	}
 	r->lines = lines < 0 || lines > LINES_MOST ? LINES_MOST : lines;
@@ -439,15 +494,24 @@ void op_net_log(struct req *q)
 		if (gmtime_r(&t, &tm))
 			(void)strftime(r->since, sizeof(r->since), "%Y-%m-%dT%H:%M:%S.000Z", &tm);
 	}
-	for (unsigned i = 0; i < FILES; i++) {
-		path_of(q->d, names[i], path, sizeof(path));
-		r->fds[i] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (after || !q->d->net->ready) {
+		begin(r, after);
+		return;
 	}
-	if (r->fds[0] >= 0) {
-		r->pos = lseek(r->fds[0], 0, SEEK_END);
-		set_cursor(r, r->fds[0], r->pos);
+	/* A refusal is held for a second, for others of its kind: who reads wants to see it now. */
+	(void)buf_puts(&flush, "{\"op\":\"flush\"}");
+	gateway_send(q->d->net, &flush, FD_NONE);
+	r->next = q->d->net->readings;
+	q->d->net->readings = r;
+	loop_timer_set(q->d->loop, &r->turn, FLUSH_MS, begin_late, r);
+}
+
+void netlog_flushed(struct net *n)
+{
+	while (n->readings) {
+		struct reading *r = n->readings;
+
+		n->readings = r->next;
+		loop_timer_set(n->d->loop, &r->turn, 0, begin_late, r);
 	}
-	if (after)
-		go_on_after(r, after);
-	turn(r);
 }

@@ -453,6 +453,16 @@ static bool read_word(char *ret, size_t n)
 	return true;
 }
 
+static bool is_answer(const char *word)
+{
+	static const char *const words[] = { "y", "yes", "n", "no", "a", "always", "v", "never" };
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strcmp(word, words[i]) == 0)
+			return true;
+	return false;
+}
+
 static int ask_person(struct cli *c, const struct json *m, struct err *e)
 {
 	OWN_BUF text = BUF_INIT(4096);
@@ -473,8 +483,13 @@ static int ask_person(struct cli *c, const struct json *m, struct err *e)
 		(void)buf_puts(&text, ")");
 	}
 	(void)buf_puts(&text, "? [y]es, [n]o, [a]lways, ne[v]er: ");
-	if (buf_error(&text) || fd_write_all(2, text.data, text.len) < 0 || !read_word(word, sizeof(word)))
-		return 1;
+	/* What isn't an answer must not become one: only the end of the input leaves the question to others. */
+	do {
+		if (buf_error(&text) || fd_write_all(2, text.data, text.len) < 0 || !read_word(word, sizeof(word)))
+			return 1;
+		buf_reset(&text);
+		(void)buf_puts(&text, "please answer y (once), n (not now), always, or never: ");
+	} while (!is_answer(word));
 	if (strcmp(word, "y") == 0 || strcmp(word, "yes") == 0)
 		r = answer_one(c, json_int(m, "ask", 0), true, NULL, e);
 	else if (strcmp(word, "a") == 0 || strcmp(word, "always") == 0)
@@ -505,19 +520,28 @@ static int take_json_answers(struct cli *c, struct buf *in, struct err *e)
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "an answer is a line 'NUMBER y|n|always|never'");
 	while ((nl = memchr(in->data, '\n', in->len))) {
 		char *word = strchr(in->data, ' ');
-		uint64_t n;
-		int r;
+		struct err mine = ERR_INIT;
+		uint64_t n = 0;
+		int r = 0;
 
 		*nl = '\0';
-		if (!word || word > nl)
-			return err_why(e, WHY_BAD_REQUEST, -EINVAL, "an answer is a line 'NUMBER y|n|always|never'");
-		*word++ = '\0';
-		if (parse_u64(in->data, INT64_MAX, &n) < 0)
-			return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%.30s' is not the number of a question", in->data);
-		r = answer_one(c, (int64_t)n, strcmp(word, "y") == 0 || strcmp(word, "always") == 0,
-			       strcmp(word, "always") == 0 || strcmp(word, "never") == 0 ? "always" : NULL, e);
-		if (r < 0 && e->why != WHY_NOT_FOUND)
+		if (word && word < nl)
+			*word++ = '\0';
+		else
+			word = NULL;
+		if (!word || !is_answer(word) || parse_u64(in->data, INT64_MAX, &n) < 0)
+			r = err_why(&mine, WHY_BAD_REQUEST, -EINVAL, "'%.30s%s%.30s' is not an answer: a line 'NUMBER y|n|always|never' is",
+				    in->data, word ? " " : "", word ? word : "");
+		else
+			r = answer_one(c, (int64_t)n, word[0] == 'y' || word[0] == 'a', 
+				       word[0] == 'a' || word[0] == 'v' || strcmp(word, "never") == 0 ? "always" : NULL, &mine);
+		/* One wrong answer is no reason to leave the others' questions unasked. */
+		if (r < 0 && (mine.why == WHY_NOT_FOUND || mine.why == WHY_BAD_REQUEST || mine.why == WHY_LIMIT))
+			say_error(c, &mine);
+		else if (r < 0) {
+			*e = mine;
 			return r;
+		}
 		buf_drop(in, (size_t)(nl - in->data) + 1);
 	}
 	return 0;
@@ -528,7 +552,7 @@ int cmd_net_ask(struct cli *c)
 	OWN_BUF in = BUF_INIT(4096);
 	struct err e = ERR_INIT;
 	int64_t last = 0;
-	bool input = true;
+	bool first = true;
 
 	if (c->args.nnames > 0 && box_word(c->args.names[0], &e) < 0) {
 		say_error(c, &e);
@@ -542,7 +566,7 @@ int cmd_net_ask(struct cli *c)
 	for (;;) {
 		OWN_QUESTION q = { 0 };
 		OWN_ANSWER a = ANSWER_INIT;
-		struct pollfd p = { .fd = input ? 0 : -1, .events = c->json ? POLLIN : 0 };
+		struct pollfd p = { .fd = 0, .events = c->json ? POLLIN : 0 };
 		const struct json *list;
 		int r;
 
@@ -554,6 +578,15 @@ int cmd_net_ask(struct cli *c)
 		if (ask(c, &q, NULL, 0, &a, &e) < 0)
 			return say_failed(c, &e);
 		list = json_get(a.doc.root, "questions");
+		if (first && !json_bool(a.doc.root, "asks", true)) {
+			if (c->args.nnames > 0) {
+				(void)err_why(&e, WHY_WRONG_STATE, -ENOENT, "the policy of box '%s' has no 'ask': nothing of it is held for "
+					      "an answer ('cubby net set %s ask')", c->args.names[0], c->args.names[0]);
+				return say_failed(c, &e);
+			}
+			say_note(c, "no box has the policy 'ask' now: this waits until one has");
+		}
+		first = false;
 		for (const struct json *m = list ? list->child : NULL; m; m = m->next) {
 			int64_t n = json_int(m, "ask", 0);
 
@@ -574,11 +607,8 @@ int cmd_net_ask(struct cli *c)
 			r = c->json ? take_json_answers(c, &in, &e) : (p.revents & (POLLHUP | POLLERR | POLLNVAL)) ? 1 : 0;
 			if (r < 0)
 				return say_failed(c, &e);
-			/* Without answers to come, questions are still shown. */
-			if (r == 1 && !c->json)
-				return EXIT_OK;
 			if (r == 1)
-				input = false;
+				return EXIT_OK;
 		}
 	}
 }

@@ -182,7 +182,7 @@ int cmd_net_learn(struct cli *c)
 	struct json_out o;
 	struct err e = ERR_INIT;
 	const struct json *list;
-	size_t n = 0;
+	size_t n = 0, allowed = 0;
 
 	if (!all || options_ok(c, &lines, &since, &e) < 0) {
 		if (!all)
@@ -201,7 +201,12 @@ int cmd_net_learn(struct cli *c)
 
 		if (!*host)
 			host = json_str(m, "addr", "");
-		if (!plain(host) || port < 1 || port > 65535 || strcmp(json_str(m, "proto", ""), "dns") == 0)
+		/* A name that was refused when it was looked up has no port yet. */
+		if (refused && strcmp(json_str(m, "proto", ""), "dns") == 0)
+			port = 0;
+		else if (port < 1 || port > 65535 || strcmp(json_str(m, "proto", ""), "dns") == 0)
+			continue;
+		if (!plain(host))
 			continue;
 		while (i < n && !(strcmp(all[i].host, host) == 0 && all[i].port == port && all[i].refused == refused))
 			i++;
@@ -216,9 +221,12 @@ int cmd_net_learn(struct cli *c)
 	json_put_arr(&o, NULL);
 	for (size_t i = 0; i < n; i++) {
 		bool six = strchr(all[i].host, ':');
-		char item[320];
+		char item[320], port[24] = "";
 
-		(void)snprintf(item, sizeof(item), "%s%.253s%s:%lld", six ? "[" : "", all[i].host, six ? "]" : "", (long long)all[i].port);
+		if (all[i].port > 0)
+			(void)snprintf(port, sizeof(port), ":%lld", (long long)all[i].port);
+		(void)snprintf(item, sizeof(item), "%s%.253s%s%s", six && *port ? "[" : "", all[i].host, six && *port ? "]" : "", port);
+		allowed += !all[i].refused;
 		json_put_obj(&o, NULL);
 		json_put_str(&o, "item", item);
 		json_put_int(&o, "times", all[i].times);
@@ -235,6 +243,8 @@ int cmd_net_learn(struct cli *c)
 		(void)buf_putc(&c->out, '\n');
 	} else if (n == 0) {
 		say_note(c, "the log holds no connection of '%s'", c->args.names[0]);
+	} else if (allowed == 0) {
+		say_note(c, "the log holds only what was refused to '%s': nothing to propose", c->args.names[0]);
 	} else {
 		say_note(c, "to allow just these: cubby net set %s $(cubby net learn %s | grep -v '^#')", c->args.names[0],
 			 c->args.names[0]);

@@ -20,6 +20,7 @@
  *	    weaken: made for a drill without a defence (base/weaken.h); "addresses": forbidden ranges and the host's own addresses are dialled
  *	    like any other.
  *	{"op":"gone","id":ID}			all its connections are cut
+ *	{"op":"flush"}				write the lines that are held, and say "flushed"
  *	{"op":"answer","ask":N,"allow":BOOL}
  *	{"op":"who","n":N,"process":TEXT}	answer to "who"; "" when not found
  *	{"op":"why","n":N,"id":ID,"host":TEXT,"port":N}
@@ -35,6 +36,7 @@
  *	{"ev":"why","n":N,"verdict":"allow|refuse|ask","rule":TEXT,"why":TEXT,"addrs":[{"addr":A,"verdict":..,"why":..}…]}
  *	{"ev":"show","n":N,"conns":[{"proto","src_port","addr","port","name","rule","up","down","ms","process"}…],"totals":{…}}
  *	{"ev":"dial","n":N,"id":ID,"key":N}	somebody connected to an exposed port
+ *	{"ev":"flushed"}			the file holds every line up to "flush"
  *	{"ev":"log-full"}			the log file has reached LOG_ROTATE_BYTES
  *
  * A log line is one JSON object and a newline, written with one write(2):

@@ -528,6 +528,16 @@ static void show_tale(struct json_out *o, const struct tale *t)
 	json_end_obj(o);
 }
 
+static void do_flush(struct gw *g)
+{
+	OWN_BUF text = BUF_INIT(256);
+	struct json_out o;
+
+	(void)log_sweep(g, clock_ms(), true);
+	talk_begin(g, &o, &text, "flushed");
+	talk_end(g, &o, &text);
+}
+
 enum { SHOW_MAX = 10000 };
 
 static void do_show(struct gw *g, const struct json *q)
@@ -599,6 +609,8 @@ static int do_op(struct gw *g, const struct json *q, struct came *fds)
 		who_answer(g, (uint32_t)json_int(q, "n", 0), json_str(q, "process", ""));
 	} else if (strcmp(op, "why") == 0) {
 		do_why(g, q);
+	} else if (strcmp(op, "flush") == 0) {
+		do_flush(g);
 	} else if (strcmp(op, "show") == 0) {
 		do_show(g, q);
 	} else if (strcmp(op, "expose") == 0) {

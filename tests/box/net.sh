@@ -159,12 +159,21 @@ fresh g --net www.example.com
 want_out '^hello' in_net g $GET http://www.example.com/
 call in_net g $GET http://203.0.113.11/
 want_soon 5 sh -c "cubby net log g | grep -q 'allowed.*www.example.com.*port 80'"
-want_soon 5 sh -c "cubby net log g | grep -q 'refused.*203.0.113.11.*port 80'"
+want_out 'refused.*203.0.113.11.*port 80' cubby net log g	# also right after it
 want_out '"verdict":"allowed"' cubby net log --json g
 want_out '^www.example.com:80$' sh -c "cubby net learn g 2>/dev/null | grep -v '^#'"
 call in_net g sh -c 'mkfifo /tmp/f; timeout 1 nc 203.0.113.10 7 <>/tmp/f'	# one that is there long enough to be looked at
 want_soon 5 sh -c "cubby net log --json g | jq -e 'map(select(.process | test(\"^nc[(][0-9]+[)]$\"))) | length > 0'"
+want_status 6 in_net g $GET http://api.example.com/
+want_out '^# refused so far: api.example.com$' cubby net learn g
 want_status 0 cubby rm --force g
+want_out '^[0-9T:.Z-]+  g .*203.0.113.11' cubby net log g	# one that is gone is known by its name, too
+want_err 1 "there is no box 'never-was'" cubby net log never-was
+fresh r --net www.example.com
+want_status 7 in_net r $GET http://203.0.113.11/
+want_err 0 'nothing to propose' cubby net learn r
+want_err 1 "has no 'ask'" cubby net ask --json r
+want_status 0 cubby rm --force r
 
 t "a port of a box is shown on the host's loopback, and only there"
 in_net b sh -c 'while true; do echo "HTTP/1.0 200 OK
@@ -175,6 +184,7 @@ want_out '3000 +127.0.0.1:13000' cubby expose b 3000:13000
 want_out 'from b' curl -sS --max-time 5 http://127.0.0.1:13000/
 want_status 7 curl -sS --max-time 5 http://192.0.2.2:13000/
 want_err 1 'is free' cubby expose b 80:8080
+want_err 1 'at port 13000 of the host, not at 13999' cubby expose --off b 3000:13999
 want_out '3000 +127.0.0.1:13000' cubby expose b
 want_status 0 cubby stop --force b
 want_status 7 curl -sS --max-time 5 http://127.0.0.1:13000/
@@ -233,6 +243,9 @@ asker=$!
 in_net a $GET http://www.example.com/ >"$LAB/work/held" 2>&1 &
 held=$!
 want_soon 5 grep -q www.example.com "$LAB/work/asked"
+printf 'what\n999 y\n' >&8
+want_soon 5 grep -q "'what' is not an answer" "$LAB/work/asked.err"
+want_soon 5 grep -q "question 999 isn't held" "$LAB/work/asked.err"
 printf '%s always\n' "$(jq -s '.[0].ask' "$LAB/work/asked")" >&8
 want_status 0 wait_for "$held"
 want_out '^hello from inet www.example.com' cat "$LAB/work/held"
@@ -240,6 +253,15 @@ want_out 'www.example.com' cubby net show --json a
 want_out '^hello from inet www.example.com' in_net a $GET http://www.example.com/
 kill "$asker"
 exec 8>&-
+want_status 0 timeout 5 cubby net ask --json a
+# On a terminal, what is no answer is asked for again.
+in_net a $GET http://api.example.com/ >"$LAB/work/held" 2>&1 &
+held=$!
+{ sleep 2; printf 'hm\n'; sleep 0.5; printf '\n'; sleep 0.5; printf 'y\n'; sleep 1; } |
+	timeout 20 script -qec 'timeout 8 cubby net ask a' /dev/null >"$LAB/work/terminal" 2>&1
+want_status 0 wait_for "$held"
+want_out '^hello from inet api.example.com' cat "$LAB/work/held"
+want_out 'please answer y' cat "$LAB/work/terminal"
 want_status 0 cubby rm --force a
 
 t "doctor and info tell how the network is made"
