@@ -78,7 +78,7 @@ static void slot_free(struct box *b)
 
 static void unwatch(struct box *b)
 {
-	net_box_off(b);
+	net_box_off(b, false);
 	b->run.net_index = 0;
 	b->run.net_if = 0;
 	b->net_problem[0] = '\0';
@@ -283,7 +283,7 @@ static void exited(void *arg, uint32_t events)
 		box_down(b, BUILD_NOW, false, then, b->then_arg);
 		return;
 	}
-	net_box_off(b);
+	net_box_off(b, false);
 	if (b->busy)	/* being taken down: the builder knows */
 		return;
 	blame(b);

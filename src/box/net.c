@@ -187,7 +187,7 @@ void net_box_on(struct box *b)
 	expose_on(b);
 }
 
-void net_box_off(struct box *b)
+void net_box_off(struct box *b, bool taken)
 {
 	struct buf text = BUF_INIT(256);
 	struct json_out o;
@@ -200,6 +200,7 @@ void net_box_off(struct box *b)
 	json_put_obj(&o, NULL);
 	json_put_str(&o, "op", "gone");
 	json_put_str(&o, "id", b->id);
+	json_put_bool(&o, "taken", taken);
 	json_end_obj(&o);
 	gateway_send(b->d->net, &text, FD_NONE);
 }
@@ -332,6 +333,15 @@ void net_write(const struct box *b, struct json_out *o)
 
 	if (b->net_problem[0])
 		json_put_str(o, "net_problem", b->net_problem);
+	for (const struct port *p = b->ports; p; p = p->next) {
+		char text[280];
+
+		if (!p->problem[0])
+			continue;
+		(void)snprintf(text, sizeof(text), "port %u at port %u of the host: %s", p->port, p->host_port, p->problem);
+		json_put_str(o, "expose_problem", text);
+		break;
+	}
 	if (b->spec.net && *lab)
 		json_put_str(o, "net_lab_public", lab);
 	if (b->net_on) {

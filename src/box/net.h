@@ -118,13 +118,13 @@ int net_policy(struct daemon *d, const char *text, const char *more, char **ret,
 void net_defaults(const struct conf *c, struct net_limits *l);
 /* The box runs and has an interface: tell the gateway. Then expose its ports. Nothing for a box without network. */
 void net_box_on(struct box *b);
-void net_box_off(struct box *b);	/* accepts one that isn't on */
+void net_box_off(struct box *b, bool taken);	/* accepts one that isn't on. taken: the box runs on */
 void net_box_changed(struct box *b);	/* policy, limits or name */
 /* An interface for a running box, or none any more; `then` as in box_up(). The box is busy meanwhile. */
 void net_plug(struct box *b, bool on, void (*then)(struct box *, int, struct err *, void *), void *arg);
 /* After a daemon's death: the box of an earlier one runs, and needs a new interface. */
 void net_recover(struct box *b);
-/* Members of the box's JSON: address[], net_problem. */
+/* Members of the box's JSON: address[], net_problem, expose_problem (the first port that isn't listened on). */
 void net_write(const struct box *b, struct json_out *o);
 /* Everything that a new gateway has to know. */
 void net_tell_all(struct net *n);
@@ -144,6 +144,8 @@ void net_heard(struct net *n, const char *ev, const struct json *m);	/* all but 
 /* The request is answered when the gateway has answered, or not in time. `m` begins the message: op and what it needs. */
 void net_ask_gateway(struct req *q, struct box *b, bool show, const char *host, uint16_t port);
 void net_asked_gone(struct net *n);	/* the gateway died: nobody answers */
+/* Has a person answered "never" to it, as long as the box runs? port 0: to every one. */
+bool net_never(const struct box *b, const char *host, uint16_t port);
 void op_net_ask(struct req *q);
 void op_net_answer(struct req *q);
 

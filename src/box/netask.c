@@ -254,6 +254,24 @@ static void heard_ask(struct net *n, const struct json *m)
 	*p = q;
 }
 
+bool net_never(const struct box *b, const char *host, uint16_t port)
+{
+	struct question q = { .port = port }, every = { 0 };
+	char item[320], all[320];
+	struct ip ip;
+	bool addr = ip_parse(host, &ip) == 0;
+
+	(void)snprintf(addr ? q.addr : q.name, addr ? sizeof(q.addr) : sizeof(q.name), "%s", host);
+	every = q;
+	every.port = 0;
+	if (!item_of(&q, item, sizeof(item)) || !item_of(&every, all, sizeof(all)))
+		return false;
+	for (unsigned i = 0; i < b->nnever; i++)
+		if (strcmp(b->never[i], item) == 0 || strcmp(b->never[i], all) == 0)
+			return true;
+	return false;
+}
+
 static void drop_question(struct net *n, struct question *gone)
 {
 	for (struct question **p = &n->questions; *p; p = &(*p)->next)

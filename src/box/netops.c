@@ -81,6 +81,40 @@ static void why_from_policy(struct req *q, const struct box *b, const char *host
 	req_ok(q, &text, NULL, 0);
 }
 
+/* What was answered holds only for what the policy still asks for. */
+static bool would_ask(const struct req *q, const struct box *b, const char *host, uint16_t port)
+{
+	struct decision d = { .verdict = VERDICT_REFUSE };
+	struct own_addrs own = { 0 };
+	char name[HOST_NAME_MAX_LEN + 1];
+	struct policy *p = NULL;
+	struct ip ip;
+
+	if (!b->spec.net || policy_parse(b->spec.net, q->d->net->presets, &p, NULL) < 0)
+		return false;
+	if (ip_parse(host, &ip) == 0)
+		policy_judge(p, &own, &ip, port, NULL, 0, &d);
+	else if (host_name_parse(host, strlen(host), name) == 0)
+		policy_judge_name(p, name, port, &d);
+	policy_unref(p);
+	return d.verdict == VERDICT_ASK;
+}
+
+static void refused_for_good(struct req *q)
+{
+	struct buf text = BUF_INIT(1024);
+	struct json_out o;
+
+	answer_begin(&o, &text);
+	json_put_obj(&o, "net");
+	json_put_str(&o, "verdict", "refuse");
+	json_put_str(&o, "rule", "asked");
+	json_put_str(&o, "why", "refused by a person, until the box stops");
+	json_end_obj(&o);
+	json_end_obj(&o);
+	req_ok(q, &text, NULL, 0);
+}
+
 void op_net_why(struct req *q)
 {
 	const char *host = json_str(q->doc.root, "host", NULL);
@@ -93,7 +127,9 @@ void op_net_why(struct req *q)
 		op_fail(q, WHY_BAD_REQUEST, -EINVAL, "the request names no host, or no port that there is");
 		return;
 	}
-	if (b->net_on && q->d->net->ready)
+	if (net_never(b, host, (uint16_t)port) && would_ask(q, b, host, (uint16_t)port))
+		refused_for_good(q);
+	else if (b->net_on && q->d->net->ready)
 		net_ask_gateway(q, b, false, host, (uint16_t)port);
 	else
 		why_from_policy(q, b, host, (uint16_t)port);
@@ -190,7 +226,7 @@ void op_net_set(struct req *q)
 	b->busy = want ? "getting a network" : "losing its network";
 	/* Its connections end before the interface goes. */
 	if (!want)
-		net_box_off(b);
+		net_box_off(b, true);
 	net_plug(b, want != NULL, plugged, c);
 }
 

@@ -1145,13 +1145,22 @@ static void op_config(struct req *q)
 
 static void op_shutdown(struct req *q)
 {
+	struct buf text = BUF_INIT(256);
+	struct json_out o;
+	int64_t n = 0;
+
 	if (q->uid != 0 && q->uid != geteuid()) {
 		op_fail(q, WHY_DENIED, -EPERM, "only root ends the system's daemon");
 		return;
 	}
+	for (const struct box *b = q->d->boxes; b; b = b->next)
+		n += b->net_on && !b->pooled;
 	q->d->leaving = true;
 	loop_quit(q->d->loop);
-	req_done(q);
+	answer_begin(&o, &text);
+	json_put_int(&o, "networks", n);
+	json_end_obj(&o);
+	req_ok(q, &text, NULL, 0);
 }
 
 /* ---------------------------------------------------------------- templates */

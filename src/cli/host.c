@@ -105,6 +105,9 @@ static int stop_daemon(struct cli *c)
 		(void)buf_printf(&c->out, "{\"stopped\":%s}\n", running ? "true" : "false");
 	else if (!running)
 		say_note(c, "no daemon runs");
+	else if (json_int(a.doc.root, "networks", 0) > 0)
+		say_note(c, "%lld running box%s without network until the next cubby command", (long long)json_int(a.doc.root, "networks", 0),
+			 json_int(a.doc.root, "networks", 0) == 1 ? " is" : "es are");
 	return EXIT_OK;
 }
 

@@ -501,6 +501,10 @@ static int ask_person(struct cli *c, const struct json *m, struct err *e)
 	if (r < 0 && e->why == WHY_NOT_FOUND) {
 		say_note(c, "that was too late, and it has been refused");
 		r = 0;
+	} else if (r == 0) {
+		say_note(c, "%s", word[0] == 'y' ? "allowed for 5 minutes" : word[0] == 'a' ? "allowed: it is in the box's policy now" :
+			 word[0] == 'v' || strcmp(word, "never") == 0 ? "refused without asking again until the box stops" :
+			 "refused for 10 seconds; then it is asked again");
 	}
 	return r;
 }

@@ -28,12 +28,21 @@ void put_ago(struct buf *to, int64_t then)
 static void put_notes(struct buf *to, const struct json *box)
 {
 	const char *why = json_str(box, "why", NULL);
+	static const char *const problems[] = { "net_problem", "expose_problem" };
 	int64_t expires = json_int(box, "expires", 0);
 	const struct json *weak = json_get(box, "weak");
 	OWN_BUF all = BUF_INIT(8192);
 
 	if (why && *why)
 		text_escape(&all, why, strnlen(why, 300));
+	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
+		const char *text = json_str(box, problems[i], "");
+
+		if (!*text)
+			continue;
+		(void)buf_puts(&all, all.len ? "; " : "");
+		text_escape(&all, text, strnlen(text, 300));
+	}
 	if (expires > 0) {
 		int64_t left = expires - now_seconds();
 
@@ -227,6 +236,7 @@ static void put_info(struct buf *to, const struct json *box)
 	text_row(&head, "workdir", json_str(box, "workdir", NULL));
 	text_row(&head, "network", json_str(box, "net", NULL));
 	text_row(&head, "network problem", json_str(box, "net_problem", NULL));
+	text_row(&head, "exposed port", json_str(box, "expose_problem", NULL));
 	text_row(&head, "also public", json_str(box, "net_lab_public", NULL));
 	if (json_bool(box, "nesting", false))
 		text_row(&head, "nesting", "allowed");

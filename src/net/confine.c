@@ -159,13 +159,13 @@ int confine(uid_t uid, gid_t gid, struct buf *grade, unsigned *ret_files, struct
 		return r;
 	json_out_init(&o, grade);
 	json_put_arr(&o, NULL);
-	say(&o, "gateway-id", uid != (uid_t)-1, uid != (uid_t)-1 ? "an id of its own" : "the id of the daemon's user");
-	say(&o, "gateway-root", root, root ? "an empty root" : "this host doesn't let it mount an empty root");
-	say(&o, "gateway-landlock", ll > 0, ll > 0 ? "Landlock: no path, no signal" : "this kernel has no Landlock");
+	say(&o, "gateway-id", uid != (uid_t)-1, uid != (uid_t)-1 ? "The gateway: an id of its own" : "The gateway: the id of the daemon's user, as that user's own daemon can't have another");
+	say(&o, "gateway-root", root, root ? "The gateway: an empty root" : "The gateway: this host doesn't let it mount an empty root (user namespaces with mounts are needed)");
+	say(&o, "gateway-landlock", ll > 0, ll > 0 ? "The gateway: Landlock: no path, no signal" : "The gateway: no Landlock (Linux 5.13 or later, with landlock among the kernel's lsm=)");
 #ifdef CUBBY_THIN
-	say(&o, "gateway-filter", true, "only the system calls of its loop");
+	say(&o, "gateway-filter", true, "The gateway: only the system calls of its loop");
 #else
-	say(&o, "gateway-filter", false, "this build has no system call filter");
+	say(&o, "gateway-filter", false, "The gateway: no system call filter, because sanitizers are built in");
 #endif
 	json_end_arr(&o);
 	return buf_error(grade) ? err_set(e, buf_error(grade), "cannot describe the gateway's confinement") : 0;

@@ -19,7 +19,7 @@
  *	    and flows per second; flows: UDP flows and pings at once; bandwidth: bytes per second, each way; 0: no limit.
  *	    weaken: made for a drill without a defence (base/weaken.h); "addresses": forbidden ranges and the host's own addresses are dialled
  *	    like any other.
- *	{"op":"gone","id":ID}			all its connections are cut
+ *	{"op":"gone","id":ID,"taken":BOOL}	all its connections are cut; taken: the box runs on, without a network
  *	{"op":"flush"}				write the lines that are held, and say "flushed"
  *	{"op":"answer","ask":N,"allow":BOOL}
  *	{"op":"who","n":N,"process":TEXT}	answer to "who"; "" when not found

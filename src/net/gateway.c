@@ -154,6 +154,22 @@ void send_to_box(struct gbox *b, const void *head, size_t nhead, const void *dat
 
 /* ---- what a box may */
 
+const char *grant_why(struct gbox *b, const char *what, uint16_t port, char ret[GRANT_WHY_MAX])
+{
+	uint64_t now = clock_ms();
+
+	for (unsigned i = 0; i < b->ngrants; i++) {
+		const struct grant *t = &b->grants[i];
+
+		if (t->until > now && !t->allow && (t->port == 0 || t->port == port) && strcmp(t->name, what) == 0) {
+			(void)snprintf(ret, GRANT_WHY_MAX, "%s, for another %u s", t->late ? "nobody answered in time" : "refused by a person",
+				       (unsigned)((t->until - now + 999) / 1000));
+			return ret;
+		}
+	}
+	return "refused by a person";
+}
+
 bool grant_find(struct gbox *b, const char *what, uint16_t port, bool *ret_allow)
 {
 	uint64_t now;
@@ -185,7 +201,7 @@ void box_judge(struct gbox *b, const struct ip *addr, uint16_t port, struct deci
 {
 	const char *names[NAMES_PER_ADDR];
 	size_t n = names_of(b->names, addr, names, NAMES_PER_ADDR);
-	char text[IP_TEXT_MAX];
+	char text[IP_TEXT_MAX], why[GRANT_WHY_MAX];
 	bool allow;
 
 	ret_name[0] = '\0';
@@ -216,7 +232,7 @@ void box_judge(struct gbox *b, const struct ip *addr, uint16_t port, struct deci
 		ret->rule = "asked";
 		ret->by_name = allow && i < n;
 		if (!allow)
-			(void)snprintf(ret->why, sizeof(ret->why), "a person refused it a moment ago");
+			(void)snprintf(ret->why, sizeof(ret->why), "%s", grant_why(b, what, port, why));
 		return;
 	}
 }
@@ -284,16 +300,16 @@ void box_rejudge(struct gbox *b)
 	}
 }
 
-void box_free(struct gbox *b)
+void box_free(struct gbox *b, const char *why)
 {
 	struct gw *g = b->g;
 
 	ask_forget_box(b);
 	expose_forget(g, b);
 	LINK_EACH(l, tmp, &b->conns)
-		conn_end(LINK_OF(l, struct conn, mine), "cut", "the box is gone");
+		conn_end(LINK_OF(l, struct conn, mine), "cut", why);
 	LINK_EACH(l, tmp, &b->flows)
-		flow_end(LINK_OF(l, struct flow, mine), "cut", "the box is gone");
+		flow_end(LINK_OF(l, struct flow, mine), "cut", why);
 	log_forget(g, b);
 	names_box_free(b->names);
 	dns_forget(b);
@@ -435,7 +451,7 @@ static void links_ready(void *arg, uint32_t ev)
 				struct gbox *b = box_by_if(g, i->ifi_index);
 
 				if (b)
-					box_free(b);
+					box_free(b, "the box is gone");
 			}
 			if (step >= left)
 				break;
@@ -532,7 +548,7 @@ static int start(struct gw *g, unsigned files, struct err *e)
 static void done(struct gw *g)
 {
 	LINK_EACH(l, tmp, &g->boxes)
-		box_free(LINK_OF(l, struct gbox, all));
+		box_free(LINK_OF(l, struct gbox, all), "the daemon ended");
 	expose_done(g);
 	log_sweep(g, clock_ms(), true);
 	log_flush(g);

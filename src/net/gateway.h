@@ -127,7 +127,7 @@ struct gbox {
 	struct grant {
 		char name[HOST_NAME_MAX_LEN + 1];	/* or the text of an address */
 		uint16_t port;		/* 0: every */
-		bool allow;
+		bool allow, late;	/* late: nobody answered */
 		uint64_t until;
 	} *grants;			/* GRANTS_MAX, NULL until the first */
 	unsigned ngrants;
@@ -409,6 +409,9 @@ void box_moved(struct gbox *b, unsigned way, size_t n);
 /* May the box reach it? With the names that the resolver gave out and grants; ret_name: the name that counts ("" if none). */
 void box_judge(struct gbox *b, const struct ip *addr, uint16_t port, struct decision *ret, char ret_name[HOST_NAME_MAX_LEN + 1]);
 bool grant_find(struct gbox *b, const char *what, uint16_t port, bool *ret_allow);
+#define GRANT_WHY_MAX 80
+/* Why a grant refuses, and for how long: into `ret`, which is returned. */
+const char *grant_why(struct gbox *b, const char *what, uint16_t port, char ret[GRANT_WHY_MAX]);
 void box_rejudge(struct gbox *b);
 void send_to_box(struct gbox *b, const void *head, size_t nhead, const void *data, size_t n);
 uint64_t gw_hash(const struct gw *g, const void *a, size_t n, uint64_t more);
@@ -428,6 +431,6 @@ bool ask_name(void *box, const char *name, void *token);
 void ask_sweep(struct gw *g, uint64_t now);
 void ask_forget_conn(struct conn *c);
 void ask_forget_box(struct gbox *b);
-void box_free(struct gbox *b);
+void box_free(struct gbox *b, const char *why);	/* why: for the log, of connections that are cut */
 
 #endif

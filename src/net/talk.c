@@ -152,7 +152,7 @@ bool ask_name(void *box, const char *name, void *token)
 	return true;
 }
 
-static void remember(struct gbox *b, const struct ask *a, bool allow)
+static void remember(struct gbox *b, const struct ask *a, bool allow, bool late)
 {
 	char ip[IP_TEXT_MAX];
 	struct grant *t;
@@ -173,6 +173,7 @@ static void remember(struct gbox *b, const struct ask *a, bool allow)
 	(void)snprintf(t->name, sizeof(t->name), "%s", subject(a, ip));
 	t->port = a->port;
 	t->allow = allow;
+	t->late = late;
 	t->until = clock_ms() + (allow ? GRANT_MS : DENIED_MS);
 }
 
@@ -182,7 +183,7 @@ static void ask_end(struct gw *g, struct ask *a, bool allow, bool keep, const ch
 	link_del(&a->all);
 	g->nasks--;
 	if (keep)
-		remember(a->box, a, allow);
+		remember(a->box, a, allow, strcmp(how, "late") == 0);
 	asked(g, a, how);
 	while (!link_none(&a->held)) {
 		struct conn *c = LINK_OF(a->held.next, struct conn, held);
@@ -364,7 +365,7 @@ static int do_box(struct gw *g, const struct json *q)
 	other = box_by_if(g, (int)at);
 	b = box_by_id(g, id);
 	if (other && other != b)
-		box_free(other);
+		box_free(other, "the box is gone");
 	if (!b) {
 		b = calloc(1, sizeof(*b));
 		if (b) {
@@ -477,6 +478,8 @@ static void do_why(struct gw *g, const struct json *q)
 	int64_t port = json_int(q, "port", 0), n = json_int(q, "n", 0);
 	char name[HOST_NAME_MAX_LEN + 1];
 	struct looking *w;
+	char why[GRANT_WHY_MAX];
+	bool allow;
 	struct ip a;
 
 	if (!b || port < 0 || port > 65535) {
@@ -497,6 +500,15 @@ static void do_why(struct gw *g, const struct json *q)
 		return;
 	}
 	policy_judge_name(b->policy, w->host, (uint16_t)port, &d);
+	if (d.verdict == VERDICT_ASK && grant_find(b, w->host, (uint16_t)port, &allow)) {
+		d.verdict = allow ? VERDICT_ALLOW : VERDICT_REFUSE;
+		d.rule = "asked";
+		if (!allow)
+			(void)snprintf(d.why, sizeof(d.why), "%s", grant_why(b, w->host, (uint16_t)port, why));
+		why_answer(g, n, &d, NULL, NULL, 0, NULL, 0);
+		free(w);
+		return;
+	}
 	if (d.verdict != VERDICT_ALLOW) {
 		why_answer(g, n, &d, NULL, NULL, 0, NULL, 0);
 		free(w);
@@ -600,7 +612,7 @@ static int do_op(struct gw *g, const struct json *q, struct came *fds)
 	if (strcmp(op, "gone") == 0) {
 		b = box_by_id(g, json_str(q, "id", ""));
 		if (b)
-			box_free(b);
+			box_free(b, json_bool(q, "taken", false) ? "the network was taken from the box" : "the box is gone");
 	} else if (strcmp(op, "log") == 0) {
 		log_file(g, take_fd(fds));
 	} else if (strcmp(op, "answer") == 0) {

@@ -143,6 +143,12 @@ in_net n sh -c 'mkfifo /tmp/f; nc 203.0.113.10 7 <>/tmp/f; echo over >/tmp/over'
 want_soon 5 netlab_seen inet 'tcp 203.0.113.10 7 '
 want_out 'api' cubby net set n api.example.com
 want_soon 5 in_net n test -e /tmp/over
+in_net n true
+want_out 'internet' cubby net set n internet
+in_net n sh -c 'mkfifo /tmp/g; nc 203.0.113.10 7 <>/tmp/g; echo over >/tmp/over2' >/dev/null 2>&1 &
+want_soon 5 sh -c "cubby net show --json n | jq -e '.conns | length > 0'"
+want_out '^none$' cubby net set n none
+want_soon 5 sh -c "cubby net log n | grep -q 'the network was taken from the box'"
 want_status 0 cubby rm --force n
 
 t "--lan and --host-port open just what they name"
@@ -217,6 +223,24 @@ done
 want "$(gateway)" = "$before"
 want_out '^hello from inet' in_net b $GET http://www.example.com/
 
+t "a port that was taken meanwhile is told where boxes are listed"
+want_status 0 cubby stop --force b
+python3 -m http.server --bind 127.0.0.1 13000 >/dev/null 2>&1 8>&- 9>&- &
+taker=$!
+want_soon 5 sh -c "curl -sS http://127.0.0.1:13000/ >/dev/null"
+want_status 0 cubby start b
+want_out 'port 3000 at port 13000 of the host: not listening' cubby ls
+want_out 'exposed port +port 3000 at port 13000' cubby info b
+kill "$taker"
+wait "$taker"
+want_status 0 cubby stop --force b
+want_status 0 cubby start b
+want_not_out 'not listening' cubby ls
+in_net b sh -c 'while true; do echo "HTTP/1.0 200 OK
+
+from b" | nc -l -p 3000 >/dev/null; done' >/dev/null 2>&1 &
+want_soon 5 in_net b sh -c 'cat /proc/net/tcp /proc/net/tcp6 | grep -q :0BB8'
+
 t "the gateway's end is a moment without network, never an open one"
 before=$(gateway)
 want -n "$before"
@@ -262,10 +286,28 @@ held=$!
 want_status 0 wait_for "$held"
 want_out '^hello from inet api.example.com' cat "$LAB/work/held"
 want_out 'please answer y' cat "$LAB/work/terminal"
+want_out 'allowed for 5 minutes' cat "$LAB/work/terminal"
+# A refusal holds for a while, or as long as the box runs.
+for answer in n never; do
+	to=$answer.cdn.example.com
+	in_net a $GET "http://$to/" >/dev/null 2>&1 &
+	held=$!
+	mkfifo "$LAB/work/in.$answer"
+	exec 8<>"$LAB/work/in.$answer"
+	cubby net ask --json a <"$LAB/work/in.$answer" >"$LAB/work/asked.$answer" 2>&1 8>&- 9>&- &
+	asker=$!
+	want_soon 5 grep -q "$to" "$LAB/work/asked.$answer"
+	printf '%s %s\n' "$(jq -s '.[0].ask' "$LAB/work/asked.$answer")" "$answer" >&8
+	wait "$held"
+	kill "$asker"
+	exec 8>&-
+	[[ $answer == n ]] && want_out '^refused by asked: refused by a person, for another [0-9]+ s$' cubby net why a "$to"
+done
+want_out '^refused by asked: refused by a person, until the box stops$' cubby net why a never.cdn.example.com
 want_status 0 cubby rm --force a
 
 t "doctor and info tell how the network is made"
-want_out 'gateway' cubby doctor --json
+want_out 'The gateway: ' cubby doctor --json
 want_out '"net":"internet"' cubby info --json b
 want_out 'also public +203.0.113.0/24' cubby info b
 
@@ -298,3 +340,8 @@ t "a box that stops leaves no connection, port or line behind that grows"
 want_status 0 cubby stop --force b
 want_status 7 curl -sS --max-time 5 http://127.0.0.1:13000/
 want_out '^\[\]$' sh -c "cubby net show --json b | jq -c '.conns // []'"
+
+t "who ends the daemon is told what that means for running boxes"
+want_status 0 cubby start b
+want_err 0 '1 running box is without network until the next cubby command' cubby config --stop-daemon
+want_status 0 cubby stop --force b
