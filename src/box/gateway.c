@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "net/ctl.h"
+#include "net/proxyurl.h"
 
 /* Whoever waits for a gateway that isn't ready after so long is told so. */
 #define READY_MS 10000
@@ -103,13 +104,15 @@ void gateway_send(struct net *n, struct buf *text, int fd)
 
 /* ---------------------------------------------------------------- the configuration */
 
-static const char *proxy(const struct conf *c)
+/* *ret_from: the variable that names it, or NULL. */
+static const char *proxy(const struct conf *c, const char **ret_from)
 {
 	static const char *const names[] = {
 		"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy",
 	};
 	const char *text = conf_text(c, CONF_PROXY);
 
+	*ret_from = NULL;
 	if (strcmp(text, "none") == 0 || !*text)
 		return "";
 	if (strcmp(text, "env") != 0)
@@ -117,8 +120,10 @@ static const char *proxy(const struct conf *c)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		const char *v = getenv(names[i]);
 
-		if (v && *v)
+		if (v && *v) {
+			*ret_from = names[i];
 			return v;
+		}
 	}
 	return "";
 }
@@ -140,10 +145,20 @@ void gateway_configure(struct net *n)
 	const struct conf *c = &n->d->conf;
 	struct buf text = BUF_INIT(MSG_MAX);
 	OWN_MEM char *resolv = malloc(RESOLV_MAX);
+	const char *from, *url;
+	char shown[256];
+	struct proxy p;
 	struct json_out o;
 
 	if (!resolv || n->pid <= 0)
 		return;
+	url = proxy(c, &from);
+	if (from && proxy_parse(url, &p) < 0 && !n->proxy_problem[0]) {
+		proxy_hide(url, shown, sizeof(shown));
+		(void)snprintf(n->proxy_problem, sizeof(n->proxy_problem), "%s is '%.100s', and no connection of a box goes out: a proxy "
+			       "is http://ADDRESS:PORT, by its address (proxy in cubby.conf)", from, shown);
+		db_event(n->d->db, NULL, NULL, 0, "network", n->proxy_problem);
+	}
 	if (file_read_small(AT_FDCWD, "/etc/resolv.conf", resolv, RESOLV_MAX) < 0)
 		resolv[0] = '\0';
 	json_out_init(&o, &text);
@@ -151,7 +166,7 @@ void gateway_configure(struct net *n)
 	json_put_str(&o, "op", "config");
 	json_put_str(&o, "resolv", resolv);
 	put_lab(&o, conf_text(c, CONF_NET_LAB_PUBLIC));
-	json_put_str(&o, "proxy", proxy(c));
+	json_put_str(&o, "proxy", url);
 	json_put_str(&o, "presets", n->presets_text ? n->presets_text : "");
 	json_put_int(&o, "ask_ms", (int64_t)conf_num(c, CONF_ASK_SECONDS) * 1000);
 	json_end_obj(&o);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "net/ctl.h"
+#include "net/proxyurl.h"
 
 #define PRESETS_MAX (256u << 10)
 
@@ -63,6 +64,19 @@ static int check_lab(const struct conf *c, struct err *e)
 	return 0;
 }
 
+static int check_proxy(const struct conf *c, struct err *e)
+{
+	const char *text = conf_text(c, CONF_PROXY);
+	char shown[CONF_TEXT_MAX + 8];
+	struct proxy p;
+
+	if (strcmp(text, "none") == 0 || strcmp(text, "env") == 0 || proxy_parse(text, &p) == 0)
+		return 0;
+	proxy_hide(text, shown, sizeof(shown));
+	return err_why(e, WHY_BAD_REQUEST, -EINVAL, "%s: proxy = %.200s: a proxy is none, env, http://[USER:PASSWORD@]ADDRESS:PORT or "
+		       "socks5://ADDRESS:PORT, by its address, not its name", c->path, shown);
+}
+
 int net_new(struct daemon *d, const struct net_setup *setup, struct err *e)
 {
 	struct net *n = calloc(1, sizeof(*n));
@@ -89,6 +103,8 @@ int net_new(struct daemon *d, const struct net_setup *setup, struct err *e)
 		r = presets_new(n->presets_text, &n->presets, e);
 	if (r == 0)
 		r = check_lab(&d->conf, e);
+	if (r == 0)
+		r = check_proxy(&d->conf, e);
 	if (r == 0) {
 		const char *text = conf_text(&d->conf, CONF_NET);
 		struct policy *p = NULL;

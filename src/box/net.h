@@ -103,6 +103,7 @@ struct net {
 	struct loop_io watch_io;
 	struct loop_timer reread;
 	char *config;			/* as last sent */
+	char proxy_problem[320];	/* of a proxy that the environment names; "" */
 };
 
 /* Judges the configuration: -EINVAL for a policy or presets that don't parse. No process yet. */

@@ -263,6 +263,13 @@ void net_doctor_rows(struct net *n, struct json_out *o)
 		json_put_str(o, "what", json_str(m, "what", ""));
 		json_end_obj(o);
 	}
+	if (n->proxy_problem[0]) {
+		json_put_obj(o, NULL);
+		json_put_str(o, "id", "net-proxy");
+		json_put_str(o, "level", "off");
+		json_put_str(o, "what", n->proxy_problem);
+		json_end_obj(o);
+	}
 	if (*conf_text(&n->d->conf, CONF_NET_LAB_PUBLIC)) {
 		json_put_obj(o, NULL);
 		json_put_str(o, "id", "net-lab");

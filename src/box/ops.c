@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "box/net.h"
+#include "net/proxyurl.h"
 #include "sys/path.h"
 
 /* A disk with less than this left is "full" when a command failed. */
@@ -1122,9 +1123,11 @@ static void op_hello(struct req *q)
 static void put_setting(const struct conf_key *key, const struct conf_value *value, const char *source, void *arg)
 {
 	struct json_out *o = arg;
+	char shown[CONF_TEXT_MAX + 8];
 
+	proxy_hide(value->text, shown, sizeof(shown));
 	json_put_obj(o, key->key);
-	json_put_str(o, "value", value->text);
+	json_put_str(o, "value", strcmp(key->key, "proxy") == 0 ? shown : value->text);
 	json_put_str(o, "source", source);
 	json_put_str(o, "help", key->help);
 	json_end_obj(o);

@@ -42,6 +42,7 @@
 #include "net/addr.h"
 #include "net/names.h"
 #include "net/packet.h"
+#include "net/proxyurl.h"
 #include "net/policy.h"
 #include "net/world.h"
 
@@ -328,18 +329,6 @@ struct ask {
 
 /* ---- the proxy of the host */
 
-enum proxy_kind { PROXY_NONE, PROXY_HTTP, PROXY_SOCKS5, PROXY_BAD /* everything that would go there is refused */ };
-struct proxy {
-	enum proxy_kind kind;
-	struct ip addr;
-	uint16_t port;
-	char user[256], pass[256];	/* "" */
-};
-/*
- * "" or http://[USER:PASS@]ADDRESS:PORT, socks5://…, socks5h://…; the address as a literal, in brackets when IPv6; %XX in USER and PASS.
- * Without a port: 80 for http, else 1080. -EINVAL; ret is untouched then.
- */
-int proxy_parse(const char *url, struct proxy *ret);
 /* Begin the talk with the proxy that c->fd[1] is connected to; then conn_go_on() or conn_fail(). */
 void proxy_begin(struct conn *c);
 void proxy_ready(struct conn *c);	/* events of CONN_PROXY */

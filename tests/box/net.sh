@@ -345,3 +345,21 @@ t "who ends the daemon is told what that means for running boxes"
 want_status 0 cubby start b
 want_err 0 '1 running box is without network until the next cubby command' cubby config --stop-daemon
 want_status 0 cubby stop --force b
+
+t "a proxy that can't be read is refused with its line; its password is shown to nobody"
+want_status 0 cubby config --stop-daemon
+cp "$CUBBY_CONFIG" "$LAB/work/conf"
+printf 'proxy = http://me:sesame@proxy.example.com:3128\n' >>"$CUBBY_CONFIG"
+call cubby ls
+want "$STATUS" != 0
+want_err "$STATUS" 'http://me:…@proxy.example.com:3128.*by its address' cubby ls
+cp "$LAB/work/conf" "$CUBBY_CONFIG"
+printf 'proxy = http://me:sesame@203.0.113.9:3128\n' >>"$CUBBY_CONFIG"
+want_out 'http://me:…@203.0.113.9:3128' cubby config
+want_not_out sesame cubby config --json
+want_status 0 cubby config --stop-daemon
+cp "$LAB/work/conf" "$CUBBY_CONFIG"
+want_status 0 env HTTPS_PROXY=me:sesame@garbage cubby start b
+want_out "HTTPS_PROXY is 'me:…@garbage', and no connection" cubby doctor --json
+want_not_out sesame cubby doctor --json
+want_status 0 cubby stop --force b
