@@ -43,8 +43,11 @@ static int read_presets(struct net *n, struct err *e)
 	if (!n->presets_text)
 		return err_set(e, -ENOMEM, "cannot read '%s'", path);
 	k = file_read_small(AT_FDCWD, path, n->presets_text, PRESETS_MAX);
-	if (k >= 0)
-		return 0;
+	if (k >= 0) {
+		int r = presets_new(n->presets_text, &n->presets, e);
+
+		return r < 0 ? err_while(e, r, "cannot read the named lists in '%s'", path) : 0;
+	}
 	free(n->presets_text);
 	n->presets_text = NULL;
 	return k == -ENOENT && !given ? 0 : err_set(e, (int)k, "cannot read the named lists in '%s'", path);
@@ -99,8 +102,8 @@ int net_new(struct daemon *d, const struct net_setup *setup, struct err *e)
 	n->pidfd = n->ctl = n->said = n->log_fd = n->watch = FD_NONE;
 	n->out_tail = &n->out;
 	r = read_presets(n, e);
-	if (r == 0)
-		r = presets_new(n->presets_text, &n->presets, e);
+	if (r == 0 && !n->presets)
+		r = presets_new(NULL, &n->presets, e);
 	if (r == 0)
 		r = check_lab(&d->conf, e);
 	if (r == 0)

@@ -7,15 +7,18 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/json.h"
 
 #ifdef CUBBY_THIN
@@ -133,8 +136,8 @@ int confine(uid_t uid, gid_t gid, struct buf *grade, unsigned *ret_files, struct
 	const struct rlimit none = { 0, 0 };
 	struct rlimit files;
 	struct json_out o;
-	bool root;
-	int r, ll;
+	bool root, pings;
+	int r, ll, ping;
 
 	/* Every connection takes two. */
 	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
@@ -154,6 +157,9 @@ int confine(uid_t uid, gid_t gid, struct buf *grade, unsigned *ret_files, struct
 	/* There was a thread, for entering the namespace; there is none from here on, and no process. */
 	if (!WATCHED)
 		(void)setrlimit(RLIMIT_NPROC, &none);
+	ping = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_ICMP);
+	pings = ping >= 0;
+	fd_close(&ping);
 	r = filter(e);
 	if (r < 0)
 		return r;
@@ -167,6 +173,8 @@ int confine(uid_t uid, gid_t gid, struct buf *grade, unsigned *ret_files, struct
 #else
 	say(&o, "gateway-filter", false, "The gateway: no system call filter, because sanitizers are built in");
 #endif
+	say(&o, "gateway-ping", pings, pings ? "The gateway: pings of boxes go out" :
+	    "The gateway: pings of boxes are refused: this host gives no ping sockets (net.ipv4.ping_group_range)");
 	json_end_arr(&o);
 	return buf_error(grade) ? err_set(e, buf_error(grade), "cannot describe the gateway's confinement") : 0;
 }

@@ -308,6 +308,7 @@ want_status 0 cubby rm --force a
 
 t "doctor and info tell how the network is made"
 want_out 'The gateway: ' cubby doctor --json
+want_out '"id":"gateway-ping"' cubby doctor --json
 want_out '"net":"internet"' cubby info --json b
 want_out 'also public +203.0.113.0/24' cubby info b
 
@@ -363,3 +364,12 @@ want_status 0 env HTTPS_PROXY=me:sesame@garbage cubby start b
 want_out "HTTPS_PROXY is 'me:…@garbage', and no connection" cubby doctor --json
 want_not_out sesame cubby doctor --json
 want_status 0 cubby stop --force b
+
+t "a file of named lists that can't be read is named"
+want_status 0 cubby config --stop-daemon
+lists=$(dirname "$CUBBY_CONFIG")/presets.conf
+printf '   nothing.example.com\n' >"$lists"
+call cubby ls
+want_err "$STATUS" "named lists in '$lists'.*line 1" cubby ls
+rm "$lists"
+want_status 0 cubby ls
