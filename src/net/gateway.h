@@ -86,6 +86,9 @@ static inline bool link_none(const struct link *head)
 enum {
 	ASK_HELD_MAX = 64,	/* connections that wait for one answer */
 	ASKS_MAX = 256,		/* questions of all boxes */
+	ASKS_BOX_MAX = 16,	/* of one: nobody's questions keep the others' from being asked */
+	DNS_CONNS_MAX = 32,	/* connections of one box to the resolver */
+	DNS_IN_MAX = 4096,	/* bytes of a question over TCP; a name has 255 */
 	GRANTS_MAX = 64,	/* answers remembered for one box */
 	PUT_MAX = 256,		/* put back and not yet accepted, of one box */
 	DIAL_MS = 130000,	/* a little longer than Linux tries itself (tcp_syn_retries = 6) */
@@ -119,7 +122,7 @@ struct gbox {
 	struct names_box *names;
 	/* Limits, 0: none. */
 	uint64_t conns_max, rate, flows_max, bandwidth;
-	unsigned nconns, nput, nflows;
+	unsigned nconns, nput, nflows, ndns;	/* ndns: of the connections, those to the resolver */
 	uint64_t tokens_milli, tokens_at;	/* new connections and flows, in thousandths */
 	int64_t room[2];			/* bytes that may be moved now, each way */
 	uint64_t room_at;

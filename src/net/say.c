@@ -242,7 +242,7 @@ static int take_frames(struct conn *c)
 		size_t n = (size_t)d->in[at] << 8 | d->in[at + 1];
 		struct dnsq *q;
 
-		if (n == 0)
+		if (n == 0 || n > DNS_IN_MAX)
 			return -EBADMSG;
 		if (d->have - at - 2 < n)
 			break;
@@ -255,6 +255,8 @@ static int take_frames(struct conn *c)
 		d->nrunning++;
 		names_query(c->t.box->names, d->in + at + 2, n, NAMES_MSG_MAX, tcp_answer, q);
 		at += 2 + n;
+		/* A question's time counts from the end of the one before, not from its last byte. */
+		c->until = clock_ms() + DNS_IDLE_MS;
 	}
 	if (at) {
 		memmove(d->in, d->in + at, d->have - at);
@@ -272,11 +274,11 @@ static int read_some(struct conn *c)
 		ssize_t n;
 
 		if (d->have == d->room) {
-			size_t room = d->room ? d->room * 4 : 1024;
+			size_t room = d->room ? d->room * 2 : 1024;
 			uint8_t *more;
 
-			if (room > NAMES_MSG_MAX + 2)
-				room = NAMES_MSG_MAX + 2;
+			if (room > 2 * DNS_IN_MAX)
+				room = 2 * DNS_IN_MAX;
 			if (room == d->room)
 				return 0;
 			more = realloc(d->in, room);
@@ -294,7 +296,6 @@ static int read_some(struct conn *c)
 			x->eof = true;
 		} else if (n > 0) {
 			d->have += (size_t)n;
-			c->until = clock_ms() + DNS_IDLE_MS;
 		}
 	}
 	return 0;

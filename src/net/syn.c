@@ -223,6 +223,8 @@ static void first_packet(struct gbox *b, const uint8_t *pkt, const struct pkt_sy
 		refuse(b, pkt, s, &t, d.why);
 	} else if (b->conns_max && b->nconns >= b->conns_max) {
 		refuse(b, pkt, s, &t, "the box has as many connections as it may have");
+	} else if (s->dport == 53 && b->ndns >= DNS_CONNS_MAX) {
+		refuse(b, pkt, s, &t, "the box has as many connections to the resolver as it may have");
 	} else if (!fds_left(g, 2 * b->nconns + b->nflows, 2)) {
 		refuse(b, pkt, s, &t, "the gateway is out of descriptors");
 	} else if (!box_token(b)) {

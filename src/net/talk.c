@@ -84,14 +84,16 @@ static struct ask *ask_of(struct gbox *b, enum proto proto, const char *name, co
 	OWN_BUF text = BUF_INIT(4096);
 	char ip[IP_TEXT_MAX];
 	struct json_out o;
+	unsigned mine = 0;
 	struct ask *a;
 
 	LINK_EACH(l, tmp, &g->asks) {
 		a = LINK_OF(l, struct ask, all);
+		mine += a->box == b;
 		if (a->box == b && a->port == port && strcmp(a->name, name) == 0 && (*name || ip_same(&a->addr, addr)))
 			return a;
 	}
-	a = g->nasks < ASKS_MAX ? calloc(1, sizeof(*a)) : NULL;
+	a = g->nasks < ASKS_MAX && mine < ASKS_BOX_MAX ? calloc(1, sizeof(*a)) : NULL;
 	if (!a)
 		return NULL;
 	a->box = b;

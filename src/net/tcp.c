@@ -107,6 +107,7 @@ struct conn *conn_new(struct gbox *b, enum conn_kind kind)
 	c->t.box = b;
 	link_add(&b->conns, &c->mine);
 	b->nconns++;
+	b->ndns += kind == CONN_DNS;
 	b->g->nfds += 2;
 	return c;
 }
@@ -147,6 +148,7 @@ void conn_end(struct conn *c, const char *end, const char *why)
 	link_del(&c->held);
 	link_del(&c->bucket);
 	b->nconns--;
+	b->ndns -= c->kind == CONN_DNS;
 	g->nfds -= 2;
 	tale_done(&c->t);
 	free(c->syn);

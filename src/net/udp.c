@@ -344,7 +344,8 @@ static void datagram(struct gbox *b, const struct ip *src, uint16_t sport, const
 	if (group_addr(dst) || sport == 0 || dport == 0 || !ip_same(src, ip_is4(src) ? &b->v4 : &b->v6))
 		return;
 	if (dport == 53) {
-		dns_udp(b, src, sport, dst, data, n);
+		if (box_first(b))
+			dns_udp(b, src, sport, dst, data, n);
 		return;
 	}
 	f = flow_find(b, PROTO_UDP, sport, dst, dport);
