@@ -53,6 +53,16 @@ plugs() {	# the boxes' interfaces in the gateway namespace
 	done
 }
 
+t "a box has so many connections to the resolver, and no more; others have theirs"
+fresh d --net internet
+fresh e --net internet
+hold "$(field d .pid)" 60 198.18.0.1 53 "$LAB/work/dns"
+want_soon 8 grep -qx 'made 32' "$LAB/work/dns"
+want_out '^hello from inet' get e
+release
+want_soon 5 in_net d curl -sS --max-time 2 http://www.example.com/
+want_status 0 cubby rm --force d e
+
 t "with thousands of half-open connections of one box, another one connects"
 fresh b --net internet
 fresh c --net internet

@@ -218,7 +218,8 @@ t "downloads that are broken off hurt nobody else"
 before=$(gateway)
 want -n "$before"
 for ((i = 0; i < 15; i++)); do
-	want_status 28 in_net b curl -sS --http0.9 -o /dev/null --max-time 0.3 http://203.0.113.11:1004/
+	call in_net b curl -sS --http0.9 -o /dev/null --max-time 0.3 http://203.0.113.11:1004/
+	want "$STATUS" != 0 # timed out, in most cases
 done
 want "$(gateway)" = "$before"
 want_out '^hello from inet' in_net b $GET http://www.example.com/
