@@ -49,7 +49,7 @@ static void why_from_policy(struct req *q, const struct box *b, const char *host
 {
 	struct buf text = BUF_INIT(8192);
 	struct decision d = { .verdict = VERDICT_REFUSE, .rule = "", .why = "the box has no network" };
-	static const char *const words[] = { [VERDICT_REFUSE] = "refuse", [VERDICT_ALLOW] = "allow", [VERDICT_ASK] = "ask" };
+	static const char *const words[] = { [VERDICT_REFUSE] = "refused", [VERDICT_ALLOW] = "allowed", [VERDICT_ASK] = "asked" };
 	struct own_addrs own = { 0 };
 	struct policy *p = NULL;
 	struct err e = ERR_INIT;
@@ -63,8 +63,11 @@ static void why_from_policy(struct req *q, const struct box *b, const char *host
 	}
 	if (p && ip_parse(host, &ip) == 0) {
 		policy_judge(p, &own, &ip, port, NULL, 0, &d);
+		if (d.verdict != VERDICT_REFUSE)
+			d.why[0] = '\0';
 	} else if (p && host_name_parse(host, strlen(host), name) == 0) {
-		policy_judge_name(p, name, port, &d);
+		if (!policy_judge_special(p, name, port, &d))
+			policy_judge_name(p, name, port, &d);
 	} else if (p) {
 		policy_unref(p);
 		op_fail(q, WHY_BAD_REQUEST, -EINVAL, "'%.100s' is neither a host name nor an address", host);
@@ -74,7 +77,7 @@ static void why_from_policy(struct req *q, const struct box *b, const char *host
 	json_put_obj(&o, "net");
 	json_put_str(&o, "verdict", words[d.verdict]);
 	json_put_str(&o, "rule", d.rule ? d.rule : "");
-	json_put_str(&o, "why", d.verdict == VERDICT_REFUSE ? d.why : "");
+	json_put_str(&o, "why", d.why);
 	json_end_obj(&o);
 	json_end_obj(&o);
 	policy_unref(p);
@@ -107,7 +110,7 @@ static void refused_for_good(struct req *q)
 
 	answer_begin(&o, &text);
 	json_put_obj(&o, "net");
-	json_put_str(&o, "verdict", "refuse");
+	json_put_str(&o, "verdict", "refused");
 	json_put_str(&o, "rule", "asked");
 	json_put_str(&o, "why", "refused by a person, until the box stops");
 	json_end_obj(&o);

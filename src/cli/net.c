@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What boxes may reach: cubby net show, set, why, presets, ask; and the options of `new` and `run`. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +16,32 @@
 
 #define POLICY_MAX (2u << 20)
 
+/* PORT or A-B. What the braces of a list hold is the daemon's to judge. */
+static bool is_ports(const char *s)
+{
+	const char *dash = strchr(s, '-');
+	char first[8];
+	uint64_t a, b;
+
+	if (*s == '{')
+		return true;
+	if (!dash)
+		return parse_u64(s, 65535, &a) == 0 && a > 0;
+	if (dash - s >= (ptrdiff_t)sizeof(first))
+		return false;
+	memcpy(first, s, (size_t)(dash - s));
+	first[dash - s] = '\0';
+	return parse_u64(first, 65535, &a) == 0 && a > 0 && parse_u64(dash + 1, 65535, &b) == 0 && a <= b;
+}
+
 /* One item: the daemon parses it, but its value must not smuggle in others. */
 static int add_item(struct buf *to, const char *option, const char *key, const char *val, struct err *e)
 {
 	if (!*val || strpbrk(val, ", \t\r\n="))
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--%s: '%.80s' is not %s", option, val,
 			       strcmp(option, "lan") == 0 ? "an address or range, CIDR[:PORT]" : "a port");
+	if (strcmp(key, "host-port") == 0 && !is_ports(val))
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--%s: '%.80s' is not a port from 1 to 65535, or a range A-B", option, val);
 	(void)buf_printf(to, "%s%s=%s", to->len ? "," : "", key, val);
 	return 0;
 }
@@ -161,7 +183,7 @@ static void put_net(struct cli *c, const struct json *net)
 			put_size(&text, (uint64_t)v);
 		else
 			(void)buf_printf(&text, "%lld", (long long)v);
-		table_cell(&t, keys[i]);
+		table_cell(&t, strcmp(keys[i], "connection_rate") == 0 ? "connection-rate" : keys[i]);
 		table_ready(&t, &text);
 	}
 	for (const struct json *m = exposed ? exposed->child : NULL; m; m = m->next)
@@ -286,6 +308,21 @@ int cmd_net_set(struct cli *c)
 
 /* ---------------------------------------------------------------- why */
 
+/* An address, or what may be a name: one whose last part is a number is nobody's (RFC 3696, 2). */
+static bool is_host(const char *s)
+{
+	const char *last = strrchr(s, '.');
+	struct in6_addr a;
+
+	if (strchr(s, ':'))
+		return inet_pton(AF_INET6, s, &a) == 1;
+	last = last ? last + 1 : s;
+	if (*last && last[strspn(last, "0123456789")] == '\0')
+		return inet_pton(AF_INET, s, &a) == 1;
+	return *s != '.' && *last && !strstr(s, "..") &&
+	       s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")] == '\0';
+}
+
 /* HOST[:PORT], [IPv6][:PORT], or an IPv6 address. ret_host has room for 254 bytes. */
 static int host_word(const char *s, char *ret_host, uint64_t *ret_port, struct err *e)
 {
@@ -306,10 +343,16 @@ static int host_word(const char *s, char *ret_host, uint64_t *ret_port, struct e
 			colon = end;	/* none, or an IPv6 address */
 		n = (size_t)(colon - s);
 	}
+	if (strstr(s, "://") || strchr(s, '/'))
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%.100s' is not HOST[:PORT]: give the host alone, as in example.org:443", s);
+	if (n > 1 && s[n - 1] == '.')
+		n--;	/* the root's: the same name */
 	if (n == 0 || n > 253)
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%.100s' is not a host", s);
 	memcpy(ret_host, s, n);
 	ret_host[n] = '\0';
+	if (!is_host(ret_host))
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%.100s' is neither a host name nor an address", ret_host);
 	if (*colon && (parse_u64(colon + 1, 65535, ret_port) < 0 || *ret_port == 0))
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%.20s' is not a port: 1 to 65535", colon + 1);
 	return 0;
@@ -341,26 +384,26 @@ int cmd_net_why(struct cli *c)
 		say_json(c, net);
 		return EXIT_OK;
 	}
-	verdict = json_str(net, "verdict", "refuse");
+	verdict = json_str(net, "verdict", "refused");
 	why = json_str(net, "why", "");
 	rule = json_str(net, "rule", "");
-	(void)buf_puts(&c->out, strcmp(verdict, "allow") == 0 ? "allowed" : strcmp(verdict, "ask") == 0 ? "asked for" : "refused");
+	(void)buf_puts(&c->out, strcmp(verdict, "allowed") == 0 ? "allowed" : strcmp(verdict, "asked") == 0 ? "asked for" : "refused");
 	if (*rule) {
 		(void)buf_puts(&c->out, " by ");
 		put_text(&c->out, rule);
 	}
 	if (*why) {
-		(void)buf_puts(&c->out, ": ");
+		(void)buf_puts(&c->out, *rule && strcmp(verdict, "allowed") == 0 ? ", but " : ": ");
 		put_text(&c->out, why);
 	}
 	(void)buf_putc(&c->out, '\n');
 	addrs = json_get(net, "addrs");
 	for (const struct json *m = addrs ? addrs->child : NULL; m; m = m->next) {
-		const char *v = json_str(m, "verdict", "refuse"), *w = json_str(m, "why", "");
+		const char *v = json_str(m, "verdict", "refused"), *w = json_str(m, "why", "");
 
 		(void)buf_puts(&c->out, "  ");
 		put_text(&c->out, json_str(m, "addr", NULL));
-		(void)buf_puts(&c->out, strcmp(v, "allow") == 0 ? "  allowed" : strcmp(v, "ask") == 0 ? "  asked for" : "  refused");
+		(void)buf_puts(&c->out, strcmp(v, "allowed") == 0 ? "  allowed" : strcmp(v, "asked") == 0 ? "  asked for" : "  refused");
 		if (*w) {
 			(void)buf_puts(&c->out, ": ");
 			put_text(&c->out, w);

@@ -33,7 +33,7 @@
  *	{"ev":"who","n":N,"id":ID,"proto":"tcp|udp","addr":A,"port":N,"src_port":N}	which process is it? (at most 50 a second)
  *	{"ev":"ask","ask":N,"id":ID,"name":TEXT,"addr":A|"","port":N,"proto":..}		held; the daemon answers within ask_ms or it is refused
  *	{"ev":"asked","ask":N,"how":"allowed|refused|late|gone"}
- *	{"ev":"why","n":N,"verdict":"allow|refuse|ask","rule":TEXT,"why":TEXT,"addrs":[{"addr":A,"verdict":..,"why":..}…]}
+ *	{"ev":"why","n":N,"verdict":"allowed|refused|asked","rule":TEXT,"why":TEXT,"addrs":[{"addr":A,"verdict":..,"why":..}…]}
  *	{"ev":"show","n":N,"conns":[{"proto","src_port","addr","port","name","rule","up","down","ms","process"}…],"totals":{…}}
  *	{"ev":"dial","n":N,"id":ID,"key":N}	somebody connected to an exposed port
  *	{"ev":"flushed"}			the file holds every line up to "flush"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/parse.h"
 
@@ -308,6 +309,8 @@ static int add_preset(struct reading *r, const char *word)
 	const char *items = preset_find(r->presets, word + 1), *was = r->from;
 	int c;
 
+	if (!items && strchr(word, ':'))
+		return bad(r, word, "has a port, which a preset can't have: its items name their own");
 	if (!items)
 		return bad(r, word, "is not a preset: 'cubby net presets' lists them");
 	for (unsigned i = 0; i < r->depth; i++)
@@ -341,6 +344,11 @@ static int read_item(struct reading *r, char *word)
 			return bad(r, word, "stands alone, or not at all");
 		p->none = r->words = true;
 		return 0;
+	}
+	if (strcasecmp(word, "none") == 0 || strcasecmp(word, "internet") == 0 || strcasecmp(word, "ask") == 0) {
+		for (const char *s = word; *s; s++)
+			if (*s >= 'A' && *s <= 'Z')
+				return bad(r, word, "is written in lower case: none, internet, ask");
 	}
 	r->words = true;
 	if (strcmp(word, "internet") == 0 || strcmp(word, "ask") == 0) {
@@ -634,6 +642,22 @@ static void judge_host_port(const struct policy *p, uint16_t port, struct decisi
 		return;
 	}
 	refuse(d, "it is the gateway's own address; a service of the host takes host-port=PORT");
+}
+
+bool policy_judge_special(const struct policy *p, const char *name, uint16_t port, struct decision *ret)
+{
+	struct decision d = { .rule = "" };
+
+	if (strcmp(name, NET_HOST_NAME) == 0) {
+		judge_host_port(p, port, &d);
+	} else if (strcmp(name, "localhost") == 0) {
+		allow(&d, "");
+		(void)snprintf(d.why, sizeof(d.why), "it is the box's own loopback, which no policy restricts");
+	} else {
+		return false;
+	}
+	*ret = d;
+	return true;
 }
 
 /* Whether the address is out of bounds for a policy of public addresses. lan= may lift that, within its own bounds. */

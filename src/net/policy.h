@@ -60,6 +60,11 @@ struct decision {
 };
 
 /* May the box look this name up? Port 0: any. The resolver answers what may be connected to on at least one port. */
+/*
+ * The names that the box's resolver answers itself: host.cubby.internal is judged as the gateway's address, localhost is the box's
+ * own and allowed, with a note in `why`. False, and *ret as it was, for every other name.
+ */
+bool policy_judge_special(const struct policy *p, const char *name, uint16_t port, struct decision *ret);
 void policy_judge_name(const struct policy *p, const char *name, uint16_t port, struct decision *ret);
 
 /*

@@ -422,7 +422,7 @@ static void do_answer(struct gw *g, const struct json *q)
 	}
 }
 
-static const char *const verdict_words[] = { [VERDICT_REFUSE] = "refuse", [VERDICT_ALLOW] = "allow", [VERDICT_ASK] = "ask" };
+static const char *const verdict_words[] = { [VERDICT_REFUSE] = "refused", [VERDICT_ALLOW] = "allowed", [VERDICT_ASK] = "asked" };
 
 /* `net why`: what was asked, while the resolver works. It may outlive its box. */
 struct looking {
@@ -442,7 +442,7 @@ static void why_answer(struct gw *g, int64_t n, const struct decision *d, struct
 	json_put_int(&o, "n", n);
 	json_put_str(&o, "verdict", verdict_words[d->verdict]);
 	json_put_str(&o, "rule", d->rule ? d->rule : "");
-	json_put_str(&o, "why", d->verdict == VERDICT_REFUSE ? d->why : "");
+	json_put_str(&o, "why", d->why);
 	json_put_arr(&o, "addrs");
 	for (size_t i = 0; b && i < naddrs; i++) {
 		char ip[IP_TEXT_MAX];
@@ -460,6 +460,29 @@ static void why_answer(struct gw *g, int64_t n, const struct decision *d, struct
 	talk_end(g, &o, &text);
 }
 
+/* Of an allowed name: what its addresses make of that. */
+static void why_addresses(struct gw *g, const struct gbox *b, const char *host, uint16_t port, const struct ip *addrs, size_t n,
+			  struct decision *d)
+{
+	struct decision first = { .verdict = VERDICT_REFUSE, .rule = "" };
+	size_t refused = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct decision a;
+
+		policy_judge(b->policy, &g->own_addrs, &addrs[i], port, &host, 1, &a);
+		if (a.verdict == VERDICT_REFUSE && refused++ == 0)
+			first = a;
+	}
+	d->why[0] = '\0';
+	if (n == 0)
+		(void)snprintf(d->why, sizeof(d->why), "it does not resolve: no resolver gave an address for it");
+	else if (refused == n)
+		*d = first;
+	else if (refused > 0)
+		(void)snprintf(d->why, sizeof(d->why), "not all of its addresses are");
+}
+
 static void why_looked_up(void *arg, const struct ip *addrs, size_t n)
 {
 	struct looking *w = arg;
@@ -468,6 +491,8 @@ static void why_looked_up(void *arg, const struct ip *addrs, size_t n)
 
 	if (b)
 		policy_judge_name(b->policy, w->host, w->port, &d);
+	if (b && d.verdict == VERDICT_ALLOW)
+		why_addresses(w->g, b, w->host, w->port, addrs, n, &d);
 	why_answer(w->g, w->n, &d, b, w->host, w->port, addrs, n);
 	free(w);
 }
@@ -491,12 +516,19 @@ static void do_why(struct gw *g, const struct json *q)
 	}
 	if (ip_parse(host, &a) == 0) {
 		box_judge(b, &a, (uint16_t)port, &d, name);
+		if (d.verdict != VERDICT_REFUSE)
+			d.why[0] = '\0';
 		why_answer(g, n, &d, b, name[0] ? name : NULL, (uint16_t)port, &a, 1);
 		return;
 	}
 	w = calloc(1, sizeof(*w));
 	if (!w || host_name_parse(host, strlen(host), w->host) < 0) {
 		(void)snprintf(d.why, sizeof(d.why), "%s", w ? "neither a host name nor an address" : "the gateway is out of memory");
+		why_answer(g, n, &d, NULL, NULL, 0, NULL, 0);
+		free(w);
+		return;
+	}
+	if (policy_judge_special(b->policy, w->host, (uint16_t)port, &d)) {
 		why_answer(g, n, &d, NULL, NULL, 0, NULL, 0);
 		free(w);
 		return;

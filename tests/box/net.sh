@@ -132,11 +132,15 @@ t "a long list comes by standard input: comments, and more than fits on a comman
 { echo '# ours'; for ((i = 0; i < 10000; i++)); do echo "host-$i.long-list.example.org"; done; echo 'www.example.com # the one'; } >"$LAB/work/list"
 want_status 0 sh -c "cubby net set --quiet n - <$LAB/work/list"
 want_out '^allowed by www.example.com' cubby net why n www.example.com:80
-want_out '^allowed by host-9999' cubby net why n host-9999.long-list.example.org
+want_out '^allowed by host-9999.*, but it does not resolve' cubby net why n host-9999.long-list.example.org
 want_out '^refused' cubby net why n api.example.com
 want_err 1 'character 6' sh -c 'printf "#x\n\n,..\n" | cubby net set n -'
 want_out '^allowed by www.example.com' cubby net why n www.example.com:80
 want_out '^internet$' cubby net set n internet
+
+want_out '^refused: .*host-port=PORT' cubby net why n host.cubby.internal:81
+want_err 1 'lower case' cubby net set n Internet
+want_err 1 "a preset can't have" cubby net set n @npm:443
 
 t "a connection that lost its permission is cut"
 in_net n sh -c 'mkfifo /tmp/f; nc 203.0.113.10 7 <>/tmp/f; echo over >/tmp/over' >/dev/null 2>&1 &
@@ -158,6 +162,9 @@ want_status 7 in_net l $GET http://10.77.0.2:8080/
 want_status 7 in_net l $GET http://203.0.113.10/
 want_out '^hello from host' in_net l $GET http://host.cubby.internal:8080/
 want_status 7 in_net l $GET http://host.cubby.internal:80/
+want_out '^allowed by host-port=8080$' cubby net why l host.cubby.internal:8080
+want_out '^refused: .*host-port=PORT' cubby net why l host.cubby.internal:80
+want_out "^allowed: it is the box's own loopback" cubby net why l localhost:80
 want_status 0 cubby rm --force l
 
 t "the log tells what was reached and what wasn't, to the box's owner, in safe characters"

@@ -456,17 +456,22 @@ static void each_command_asks_its_question(void **state)
 				    "{\"ok\":true,\"net\":{\"net\":\"internet\",\"limits\":{\"connections\":9},\"exposed\":[{\"port\":80,\"host_port\":8080}],"
 				    "\"totals\":{\"up\":5},\"conns\":[{\"proto\":\"tcp\",\"name\":\"a\\u001bb\",\"addr\":\"1.2.3.4\",\"port\":443,\"up\":1,"
 				    "\"down\":2048,\"ms\":1000,\"process\":\"curl(7)\"}]}}", NULL } },
-		  "policy           internet\nconnections      9\nconnection_rate  no limit\nflows            no limit\nbandwidth        no limit\n"
+		  "policy           internet\nconnections      9\nconnection-rate  no limit\nflows            no limit\nbandwidth        no limit\n"
 		  "exposed          80 at 127.0.0.1:8080\nso far           up 5\n\nopen now:\n"
 		  "WITH        PROTO  UP   DOWN   FOR  PROCESS\na\\x1bb:443  tcp    1 B  2 KiB  1 s  curl(7)\n", "", 0 },
 		{ "net set x", { { NULL, NULL, NULL } }, "", "what shall 'x' reach?", 2 },
 		{ "net set x @npm a.org --lan 10.0.0.1", { { "{\"v\":1,\"op\":\"net-set\",\"box\":\"x\",\"net\":\"@npm,a.org\",\"net_more\":\"lan=10.0.0.1\"}",
 		    "{\"ok\":true,\"box\":{\"name\":\"x\",\"net\":\"@npm,a.org,lan=10.0.0.1\"}}", NULL } }, "@npm,a.org,lan=10.0.0.1\n", "", 0 },
 		{ "net why x [2001:db8::1]:80", { { "{\"v\":1,\"op\":\"net-why\",\"box\":\"x\",\"host\":\"2001:db8::1\",\"port\":80}",
-		    "{\"ok\":true,\"net\":{\"verdict\":\"refuse\",\"rule\":\"\",\"why\":\"reserved\"}}", NULL } }, "refused: reserved\n", "", 0 },
+		    "{\"ok\":true,\"net\":{\"verdict\":\"refused\",\"rule\":\"\",\"why\":\"reserved\"}}", NULL } }, "refused: reserved\n", "", 0 },
 		{ "net why x a.org", { { "{\"v\":1,\"op\":\"net-why\",\"box\":\"x\",\"host\":\"a.org\",\"port\":0}",
-		    "{\"ok\":true,\"net\":{\"verdict\":\"allow\",\"rule\":\"*.org\",\"why\":\"\",\"addrs\":[{\"addr\":\"10.0.0.1\",\"verdict\":\"refuse\","
+		    "{\"ok\":true,\"net\":{\"verdict\":\"allowed\",\"rule\":\"*.org\",\"why\":\"\",\"addrs\":[{\"addr\":\"10.0.0.1\",\"verdict\":\"refused\","
 		    "\"why\":\"private\"}]}}", NULL } }, "allowed by *.org\n  10.0.0.1  refused: private\n", "", 0 },
+		{ "net why x 999.1.1.1", { { NULL, NULL, NULL } }, "", "neither a host name nor an address", 2 },
+		{ "net why x http://a.org/", { { NULL, NULL, NULL } }, "", "is not HOST[:PORT]", 2 },
+		{ "net why x a.org.:443", { { "{\"v\":1,\"op\":\"net-why\",\"box\":\"x\",\"host\":\"a.org\",\"port\":443}",
+		    "{\"ok\":true,\"net\":{\"verdict\":\"allowed\",\"rule\":\"internet\",\"why\":\"no\"}}", NULL } }, "allowed by internet, but no\n", "", 0 },
+		{ "net set x --host-port 99999", { { NULL, NULL, NULL } }, "", "--host-port: '99999' is not a port", 2 },
 		{ "net why x a.org:0", { { NULL, NULL, NULL } }, "", "'0' is not a port", 2 },
 		{ "net why x a.org:70000", { { NULL, NULL, NULL } }, "", "'70000' is not a port", 2 },
 		{ "net why x [::1]80", { { NULL, NULL, NULL } }, "", "is not [ADDRESS]:PORT", 2 },

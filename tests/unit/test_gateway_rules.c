@@ -350,13 +350,13 @@ static void why_and_show_tell(void **state)
 	/* A and AAAA. */
 	(void)serve(up, ten);
 	q = net_event(&n, "why", &doc);
-	assert_string_equal(json_str(q, "verdict", ""), "allow");
+	assert_string_equal(json_str(q, "verdict", ""), "allowed");
 	assert_string_equal(json_str(json_get(q, "addrs")->child, "addr", ""), "203.0.113.10");
-	assert_string_equal(json_str(json_get(q, "addrs")->child, "verdict", ""), "allow");
+	assert_string_equal(json_str(json_get(q, "addrs")->child, "verdict", ""), "allowed");
 	json_doc_done(&doc);
 	net_send(&n, "{\"op\":\"why\",\"n\":2,\"id\":\"aqwertyuiopasdfgh12z\",\"host\":\"evil.example.com\",\"port\":443}", FD_NONE);
 	q = net_event(&n, "why", &doc);
-	assert_string_equal(json_str(q, "verdict", ""), "refuse");
+	assert_string_equal(json_str(q, "verdict", ""), "refused");
 	assert_true(*json_str(q, "why", ""));
 	json_doc_done(&doc);
 
