@@ -176,7 +176,8 @@ void op_net_log(struct req *q);
 
 /* ---- who.c */
 /*
- * "comm(PID in the box)" of the process that holds the socket with this local port, and this far end when it is known; "" when it isn't found. The work is
+ * "comm(PID in the box)" of the process that holds the socket with this local port, and this far end when it is known; "" when it isn't
+ * found. The work is
  * bounded, not what a box has. proto: "tcp" or "udp". ret: printable text of at most n - 1 bytes.
  */
 void who_holds(pid_t init, const char *proto, uint16_t src_port, char *ret, size_t n);

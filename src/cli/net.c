@@ -580,7 +580,7 @@ static int take_json_answers(struct cli *c, struct buf *in, struct err *e)
 			r = err_why(&mine, WHY_BAD_REQUEST, -EINVAL, "'%.30s%s%.30s' is not an answer: a line 'NUMBER y|n|always|never' is",
 				    in->data, word ? " " : "", word ? word : "");
 		else
-			r = answer_one(c, (int64_t)n, word[0] == 'y' || word[0] == 'a', 
+			r = answer_one(c, (int64_t)n, word[0] == 'y' || word[0] == 'a',
 				       word[0] == 'a' || word[0] == 'v' || strcmp(word, "never") == 0 ? "always" : NULL, &mine);
 		/* One wrong answer is no reason to leave the others' questions unasked. */
 		if (r < 0 && (mine.why == WHY_NOT_FOUND || mine.why == WHY_BAD_REQUEST || mine.why == WHY_LIMIT))

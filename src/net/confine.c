@@ -165,9 +165,15 @@ int confine(uid_t uid, gid_t gid, struct buf *grade, unsigned *ret_files, struct
 		return r;
 	json_out_init(&o, grade);
 	json_put_arr(&o, NULL);
-	say(&o, "gateway-id", uid != (uid_t)-1, uid != (uid_t)-1 ? "The gateway: an id of its own" : "The gateway: the id of the daemon's user, as that user's own daemon can't have another");
-	say(&o, "gateway-root", root, root ? "The gateway: an empty root" : "The gateway: this host doesn't let it mount an empty root (user namespaces with mounts are needed)");
-	say(&o, "gateway-landlock", ll > 0, ll > 0 ? "The gateway: Landlock: no path, no signal" : "The gateway: no Landlock (Linux 5.13 or later, with landlock among the kernel's lsm=)");
+	say(&o, "gateway-id", uid != (uid_t)-1,
+	    uid != (uid_t)-1 ? "The gateway: an id of its own" :
+			       "The gateway: the id of the daemon's user, as that user's own daemon can't have another");
+	say(&o, "gateway-root", root,
+	    root ? "The gateway: an empty root" :
+		   "The gateway: this host doesn't let it mount an empty root (user namespaces with mounts are needed)");
+	say(&o, "gateway-landlock", ll > 0,
+	    ll > 0 ? "The gateway: Landlock: no path, no signal" :
+		     "The gateway: no Landlock (Linux 5.13 or later, with landlock among the kernel's lsm=)");
 #ifdef CUBBY_THIN
 	say(&o, "gateway-filter", true, "The gateway: only the system calls of its loop");
 #else

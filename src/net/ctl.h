@@ -40,9 +40,11 @@
  *	{"ev":"log-full"}			the log file has reached LOG_ROTATE_BYTES
  *
  * A log line is one JSON object and a newline, written with one write(2):
- *	{"time":"2026-01-31T12:00:00.123Z","box":ID,"name":NAME,"process":TEXT,"proto":"tcp|udp|icmp|dns","host":NAME|"","addr":A|"","port":N,
+ *	{"time":"2026-01-31T12:00:00.123Z","box":ID,"name":NAME,"process":TEXT,"proto":"tcp|udp|icmp|dns",
+ *	 "host":NAME|"","addr":A|"","port":N,
  *	 "verdict":"allowed|refused","rule":TEXT,"why":TEXT,"up":BYTES,"down":BYTES,"ms":N,"end":"closed|reset|cut|refused|unreachable|timeout|idle"}
- * one for each connection or flow, when it ends or is refused; refusals of one kind (same box, address, port, why) within 1 s are one line with "count":N. DNS queries
+ * one for each connection or flow, when it ends or is refused; refusals of one kind (same box, address, port,
+ *	 why) within 1 s are one line with "count":N. DNS queries
  * are logged only when refused, cleaned or failed. "name" is the box's.
  */
 

@@ -56,7 +56,8 @@ struct world {
 	int link;		/* NETLINK_ROUTE, told of links that go (RTNLGRP_LINK) */
 };
 /*
- * Load the rules, make the loop pair and the sockets; the calling thread enters the namespace and comes back. Idempotent: rules and pair of an earlier
+ * Load the rules, make the loop pair and the sockets; the calling thread enters the namespace and comes back. Idempotent:
+ * rules and pair of an earlier
  * gateway are replaced. On failure nothing is in `ret`.
  */
 int world_enter(int ns_fd, struct world *ret, struct err *e);
