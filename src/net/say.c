@@ -176,6 +176,7 @@ struct dns_tcp {
 	unsigned nrunning;
 	uint8_t *in;
 	size_t have, room;
+	uint64_t got;	/* bytes of this connection so far */
 	struct buf out;
 	bool busy;	/* dns_tcp_step() is on the stack */
 };
@@ -296,6 +297,7 @@ static int read_some(struct conn *c)
 			x->eof = true;
 		} else if (n > 0) {
 			d->have += (size_t)n;
+			d->got += (uint64_t)n;
 		}
 	}
 	return 0;
@@ -324,17 +326,20 @@ void dns_tcp_step(struct conn *c)
 {
 	struct dns_tcp *d = c->dns;
 	size_t before;
+	uint64_t got;
 	int r;
 
 	d->busy = true;
+	/* As long as anything comes or goes: what was read whole and answered at once left no trace in `have`. */
 	do {
 		before = d->have;
+		got = d->got;
 		r = read_some(c);
 		if (r == 0)
 			r = take_frames(c);
 		if (r == 0)
 			r = write_some(c);
-	} while (r == 0 && d->have != before);
+	} while (r == 0 && (d->have != before || d->got != got));
 	d->busy = false;
 	if (r == 0)
 		r = buf_error(&d->out);

@@ -195,3 +195,35 @@ want_out '^203.0.113.10$' in_net c $D +tries=2 fresh.example.com
 heard=$(grep -c 'dns .*leak.example.com' "$NETLAB/inet.seen")
 want "$heard" -gt 20
 want "$heard" -le $((300 + 50 * (took / 1000 + 15)))
+
+t "questions in one run over TCP are all answered"
+cat >"$LAB/work/run.py" <<'END'
+import socket
+import struct
+
+name = b"\3api\7example\3com\0"
+s = socket.create_connection(("198.18.0.1", 53), 10)
+
+
+def ask(n):
+    s.sendall(b"".join(struct.pack(">H", 16 + len(name)) + struct.pack(">HHHHHH", i, 0x100, 1, 0, 0, 0) + name + b"\0\1\0\1" for i in range(n)))
+
+
+def answers(n):
+    got = b""
+    for i in range(n):
+        while len(got) < 2 or len(got) < 2 + struct.unpack(">H", got[:2])[0]:
+            more = s.recv(65536)
+            if not more:
+                return i
+            got += more
+        got = got[2 + struct.unpack(">H", got[:2])[0]:]
+    return n
+
+
+ask(1)
+assert answers(1) == 1
+ask(2000)  # 70 kB, more than is held at once
+print("answered", answers(2000))
+END
+want_out '^answered 2000$' at "$b" /usr/bin/python3 "$LAB/work/run.py"
