@@ -290,7 +290,7 @@ want_status 0 timeout 5 cubby net ask --json a
 in_net a $GET http://api.example.com/ >"$LAB/work/held" 2>&1 &
 held=$!
 { sleep 2; printf 'hm\n'; sleep 0.5; printf '\n'; sleep 0.5; printf 'y\n'; sleep 1; } |
-	timeout 20 script -qec 'timeout 8 cubby net ask a' /dev/null >"$LAB/work/terminal" 2>&1
+	timeout 20 script -qec 'exec timeout --foreground 8 cubby net ask a' /dev/null >"$LAB/work/terminal" 2>&1
 want_status 0 wait_for "$held"
 want_out '^hello from inet api.example.com' cat "$LAB/work/held"
 want_out 'please answer y' cat "$LAB/work/terminal"
