@@ -173,7 +173,7 @@ row_net_crowd() {
 		[[ $? == 1 && -n $addr ]] || ((others++))
 	done
 	at_most 'of 20 boxes, reach their neighbour' "$others" 0
-	for ((i = 0; i < n; i++)); do echo "crowd$i"; done | xargs -n 50 cubby rm --force </dev/null >/dev/null
+	for ((i = 0; i < n; i++)); do echo "crowd$i"; done | xargs -n 50 cubby rm --force >/dev/null
 }
 
 row_net_policy() {
