@@ -11,21 +11,6 @@ netlab_host
 netlab_template net curl
 
 DIAL=$TEST_LIB/netdial.py
-at() {	# at PID CMD...: there, as root of that network namespace
-	local pid=$1
-	shift
-	timeout -k 2 60 nsenter --net="/proc/$pid/ns/net" -- "$@"
-}
-in_net() {
-	local box=$1
-	shift
-	timeout -k 2 "$CALL_SECONDS" cubby exec --user root "$box" -- "$@"
-}
-fresh() {
-	local box=$1
-	shift
-	want_status 0 cubby new --quiet --template net "$@" "$box"
-}
 hold() {	# hold BOX-PID N ADDRESS PORT FILE: N connections until release
 	mkfifo "$5.life"
 	exec 7<>"$5.life"
@@ -34,13 +19,6 @@ hold() {	# hold BOX-PID N ADDRESS PORT FILE: N connections until release
 }
 release() { exec 7>&-; wait "$holder"; }
 get() { in_net "$1" curl -sS --max-time 5 http://www.example.com/; }
-gateway() {
-	local d
-	for d in /proc/[0-9]*; do
-		[[ $(cat "$d/comm" 2>/dev/null) == cubby-gateway ]] && echo "${d#/proc/}"
-	done
-	return 0
-}
 plugs() {	# the boxes' interfaces in the gateway namespace
 	local pid fd
 	for pid in $(daemon_pids); do

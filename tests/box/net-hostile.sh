@@ -10,22 +10,7 @@ netlab_up
 netlab_host
 netlab_template net curl dig
 
-at() {	# at PID CMD...: there, as root of that network namespace
-	local pid=$1
-	shift
-	timeout -k 2 60 nsenter --net="/proc/$pid/ns/net" -- "$@"
-}
 dial() { at "$1" /usr/bin/python3 "$TEST_LIB/netdial.py" dial "${@:2}"; }	# dial PID PORT ADDRESS...
-in_net() {
-	local box=$1
-	shift
-	timeout -k 2 "$CALL_SECONDS" cubby exec --user root "$box" -- "$@"
-}
-fresh() {
-	local box=$1
-	shift
-	want_status 0 cubby new --quiet --template net "$@" "$box"
-}
 lines() { grep -c "$1" <<<"$OUT"; }
 
 # Every address of these ranges is the LAN's: its machine answers on port 81 for all of them.

@@ -30,13 +30,6 @@ watch() {	# watch NAME PID: what passes there goes to $WATCHED/NAME
 }
 saw() { grep -qE -- "$2" "$WATCHED/$1"; }
 forget() { local f; for f in "$WATCHED"/*; do [[ $f == *.@(ready|err) ]] || : >"$f"; done; }
-gateway() {
-	local d
-	for d in /proc/[0-9]*; do
-		[[ $(cat "$d/comm" 2>/dev/null) == cubby-gateway ]] && echo "${d#/proc/}"
-	done
-	return 0
-}
 tables() {	# of the host and of a namespace: who is where, and which way
 	local pid
 	for pid in $$ "$c"; do

@@ -24,27 +24,9 @@ want_out '203.0.113.10' dig +short +tcp +time=2 +tries=1 www.example.com
 
 netlab_template net curl dig
 run() { timeout -k 2 "$CALL_SECONDS" cubby run --template net "$@"; }	# run OPTIONS -- CMD
-in_net() {	# in_net BOX CMD...
-	local box=$1
-	shift
-	timeout -k 2 "$CALL_SECONDS" cubby exec --user root "$box" -- "$@"
-}
-
-fresh() {	# fresh BOX OPTIONS...: a new box
-	local box=$1
-	shift
-	want_status 0 cubby new --quiet --template net "$@" "$box"
-}
 wait_for() { wait "$1"; }
 # shellcheck disable=SC2086,SC2016 # $GET is words
 GET='curl -sS --max-time 5 --cacert /etc/ca.pem'
-gateway() {	# the pid of the gateway
-	local d
-	for d in /proc/[0-9]*; do
-		[[ $(cat "$d/comm" 2>/dev/null) == cubby-gateway ]] && echo "${d#/proc/}"
-	done
-	return 0
-}
 
 t "the very first command has its network: cubby run right after the daemon's start"
 want_out '^hello from inet www.example.com /first$' run --net internet -- $GET http://www.example.com/first

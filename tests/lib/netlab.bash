@@ -33,6 +33,32 @@ NETLAB_PIDS=() NETLAB_INET='' NETLAB_LAN=''
 in_inet() { nsenter --net="/proc/$NETLAB_INET/ns/net" -- "$@"; }
 in_lan() { nsenter --net="/proc/$NETLAB_LAN/ns/net" -- "$@"; }
 
+# at PID CMD...: in that process' network namespace, as its root.
+at() {
+	local pid=$1
+	shift
+	timeout -k 2 60 nsenter --net="/proc/$pid/ns/net" -- "$@"
+}
+# in_net BOX CMD...: in a box, as its root. fresh BOX OPTIONS...: a new one, of the template that netlab_template made as "net".
+in_net() {
+	local box=$1
+	shift
+	timeout -k 2 "$CALL_SECONDS" cubby exec --user root "$box" -- "$@"
+}
+fresh() {
+	local box=$1
+	shift
+	want_status 0 cubby new --quiet --template net "$@" "$box"
+}
+# gateway: the pid of cubby-gateway, nothing when there is none.
+gateway() {
+	local d
+	for d in /proc/[0-9]*; do
+		[[ $(cat "$d/comm" 2>/dev/null) == cubby-gateway ]] && echo "${d#/proc/}"
+	done
+	return 0
+}
+
 _netlab_serve() {	# _netlab_serve ROLE [COMMAND...]: start the servers, in front of them COMMAND
 	local role=$1 i
 	shift
