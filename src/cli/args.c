@@ -30,7 +30,7 @@ static const char *title(const struct args *a, char buf[64])
 	return buf;
 }
 
-static uint64_t allowed(const struct args *a)
+static opt_set allowed(const struct args *a)
 {
 	return OPTS_GLOBAL | (a->cmd ? a->cmd->options : 0);
 }
@@ -42,7 +42,7 @@ static int unknown_option(const struct args *a, const char *s, size_t n, struct 
 	size_t k = 0;
 
 	for (unsigned i = 0; i < OPT_COUNT; i++)
-		if (allowed(a) & UINT64_C(1) << i)
+		if (allowed(a) & OPT_BIT << i)
 			words[k++] = options[i].word;
 	(void)snprintf(word, sizeof(word), "%.*s", (int)(n < sizeof(word) ? n : sizeof(word) - 1), s);
 	near = n < sizeof(word) ? nearest_word(word, words, k) : NULL;
@@ -57,7 +57,7 @@ static int note(struct walk *w, enum opt opt, const char *val, struct err *e)
 {
 	struct args *a = w->a;
 
-	a->set |= UINT64_C(1) << opt;
+	a->set |= OPT_BIT << opt;
 	if (!val)
 		return 0;
 	a->val[opt] = val;
@@ -89,7 +89,7 @@ static int long_option(struct walk *w, const char *s, struct err *e)
 	unsigned i;
 
 	for (i = 0; i < OPT_COUNT; i++)
-		if ((allowed(w->a) & UINT64_C(1) << i) && strncmp(options[i].word, s, n) == 0 && options[i].word[n] == '\0')
+		if ((allowed(w->a) & OPT_BIT << i) && strncmp(options[i].word, s, n) == 0 && options[i].word[n] == '\0')
 			break;
 	if (i == OPT_COUNT)
 		return unknown_option(w->a, s, n, e);
@@ -116,7 +116,7 @@ static int short_options(struct walk *w, const char *s, struct err *e)
 		unsigned i;
 
 		for (i = 0; i < OPT_COUNT; i++)
-			if ((allowed(w->a) & UINT64_C(1) << i) && options[i].letter == *s)
+			if ((allowed(w->a) & OPT_BIT << i) && options[i].letter == *s)
 				break;
 		if (i == OPT_COUNT)
 			return err_why(e, WHY_BAD_REQUEST, -EINVAL, "%s has no option '-%c'; see `cubby help%s%s`", title(w->a, t), *s,

@@ -11,7 +11,7 @@ const struct option_row options[OPT_COUNT] = {
 #include "cli/option.def"
 #undef OPTION
 };
-_Static_assert(OPT_COUNT <= 64, "the options of a command are bits of one word");
+_Static_assert(OPT_COUNT <= 128, "the options of a command are bits of an opt_set");
 
 const struct command commands[CMD_COUNT] = {
 #define COMMAND(id, word_, args_, complete_, least_, most_, tail_, options_, what_, run_) \

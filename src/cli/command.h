@@ -24,7 +24,10 @@ enum cmd {
 	CMD_COUNT
 };
 
-#define O(id) (UINT64_C(1) << OPT_##id)
+/* A set of options: more than a machine word has room for. */
+typedef unsigned __int128 opt_set;
+#define OPT_BIT ((opt_set)1)
+#define O(id) (OPT_BIT << OPT_##id)
 #define MANY 4096 /* names in one command */
 /* Accepted before the command's word as well as after it. */
 #define OPTS_GLOBAL (O(HELP) | O(STATE_DIR) | O(RUN_DIR) | O(CONFIG) | O(NO_START))
@@ -45,7 +48,7 @@ struct command {
 	const char *complete;
 	unsigned least, most;	/* names */
 	bool tail;
-	uint64_t options;	/* O() of each, the global ones not counted */
+	opt_set options;	/* O() of each, the global ones not counted */
 	const char *what;
 	int (*run)(struct cli *c); /* returns the exit status */
 };
@@ -65,7 +68,7 @@ struct given {
 /* A parsed command line. Strings are borrowed from argv. */
 struct args {
 	const struct command *cmd;	/* NULL: none was named */
-	uint64_t set;			/* O() of what was given */
+	opt_set set;			/* O() of what was given */
 	const char *val[OPT_COUNT];	/* the last value given */
 	struct given *list;		/* every option with a value, in order */
 	size_t nlist;
@@ -82,7 +85,7 @@ struct args {
 int args_parse(char **argv, struct args *ret, struct err *e);
 void args_done(struct args *a);
 
-static inline bool args_has(const struct args *a, uint64_t mask)
+static inline bool args_has(const struct args *a, opt_set mask)
 {
 	return (a->set & mask) != 0;
 }

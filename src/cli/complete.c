@@ -62,7 +62,7 @@ static void put_option_words(struct buf *to, const struct command *cmd)
 	bool any = false;
 
 	for (unsigned i = 0; i < OPT_COUNT; i++)
-		if ((cmd->options | OPTS_GLOBAL) & UINT64_C(1) << i) {
+		if ((cmd->options | OPTS_GLOBAL) & OPT_BIT << i) {
 			(void)buf_printf(to, "%s--%s", any ? " " : "", options[i].word);
 			any = true;
 		}
@@ -290,13 +290,13 @@ static void fish(struct buf *to)
 			(void)buf_puts(to, " -F\n");
 		}
 		for (unsigned k = 0; k < OPT_COUNT; k++)
-			if (cmd->options & UINT64_C(1) << k) {
+			if (cmd->options & OPT_BIT << k) {
 				fish_condition(to, cmd);
 				fish_option(to, &options[k]);
 			}
 	}
 	for (unsigned k = 0; k < OPT_COUNT; k++)
-		if (OPTS_GLOBAL & UINT64_C(1) << k) {
+		if (OPTS_GLOBAL & OPT_BIT << k) {
 			(void)buf_puts(to, "complete -c cubby");
 			fish_option(to, &options[k]);
 		}

@@ -48,13 +48,13 @@ void page_command(struct buf *to, const struct command *cmd)
 	(void)buf_printf(to, "cubby %s%s%s%s\n\n  %s\n\n", cmd->word, cmd->options ? " [OPTION...]" : "", cmd->args[0] ? " " : "",
 			 cmd->args, cmd->what);
 	for (unsigned i = 0; i < OPT_COUNT; i++)
-		if (cmd->options & UINT64_C(1) << i)
+		if (cmd->options & OPT_BIT << i)
 			option_line(to, i);
 	if (cmd->options)
 		(void)buf_putc(to, '\n');
 	(void)buf_puts(to, "With every command:\n");
 	for (unsigned i = 0; i < OPT_COUNT; i++)
-		if (OPTS_GLOBAL & UINT64_C(1) << i)
+		if (OPTS_GLOBAL & OPT_BIT << i)
 			option_line(to, i);
 }
 
@@ -136,7 +136,7 @@ void roff_commands(struct buf *to)
 		if (commands[i].options)
 			(void)buf_printf(to, "%s\n", lead);
 		for (unsigned k = 0; k < OPT_COUNT; k++)
-			if (commands[i].options & UINT64_C(1) << k) {
+			if (commands[i].options & OPT_BIT << k) {
 				(void)buf_puts(to, k ? " " : "");
 				(void)buf_puts(to, "\\fB\\-\\-");
 				roff(to, options[k].word);

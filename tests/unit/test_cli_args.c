@@ -57,7 +57,7 @@ static void spell(const struct args *a, char *ret, size_t n)
 	for (size_t i = 0; i < a->nlist; i++)
 		(void)buf_printf(&b, " %s=%s", options[a->list[i].opt].word, a->list[i].val);
 	for (unsigned i = 0; i < OPT_COUNT; i++)
-		if ((a->set & UINT64_C(1) << i) && !options[i].takes)
+		if ((a->set & OPT_BIT << i) && !options[i].takes)
 			(void)buf_printf(&b, " +%s", options[i].word);
 	if (a->tail)
 		(void)buf_puts(&b, " |");
@@ -194,7 +194,7 @@ static void the_tables_hold_together(void **state)
 {
 	for (unsigned i = 0; i < CMD_COUNT; i++) {
 		char word[64], *second;
-		uint64_t all = commands[i].options | OPTS_GLOBAL;
+		opt_set all = commands[i].options | OPTS_GLOBAL;
 
 		(void)snprintf(word, sizeof(word), "%s", commands[i].word);
 		second = strchr(word, ' ');
@@ -206,7 +206,7 @@ static void the_tables_hold_together(void **state)
 		assert_false(commands[i].options & OPTS_GLOBAL);
 		for (unsigned a = 0; a < OPT_COUNT; a++)
 			for (unsigned b = a + 1; b < OPT_COUNT; b++) {
-				if (!(all & UINT64_C(1) << a) || !(all & UINT64_C(1) << b))
+				if (!(all & OPT_BIT << a) || !(all & UINT64_C(1) << b))
 					continue;
 				if (options[a].letter && options[a].letter == options[b].letter)
 					fail_msg("cubby %s: -%c is two options", commands[i].word, options[a].letter);
@@ -215,11 +215,11 @@ static void the_tables_hold_together(void **state)
 	}
 	/* Every option is of some use. */
 	for (unsigned a = 0; a < OPT_COUNT; a++) {
-		uint64_t used = OPTS_GLOBAL;
+		opt_set used = OPTS_GLOBAL;
 
 		for (unsigned i = 0; i < CMD_COUNT; i++)
 			used |= commands[i].options;
-		if (!(used & UINT64_C(1) << a))
+		if (!(used & OPT_BIT << a))
 			fail_msg("no command takes --%s", options[a].word);
 	}
 	assert_true(command_is_group("template"));
