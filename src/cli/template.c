@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,18 +11,31 @@
 #include "cli/cli.h"
 #include "cli/verbs.h"
 
-/* "dir:PATH" and "tar:FILE" are opened here, with the rights of the caller. */
+/*
+ * What is a file or directory of the caller is opened here, with the rights of the caller. Of an image in a directory ("oci:DIR:NAME")
+ * a ':' ends the path, as skopeo has it.
+ */
 static int open_source(const char *source, int *ret_fd, struct err *e)
 {
-	bool dir = strncmp(source, "dir:", 4) == 0;
-	const char *path;
+	static const struct { const char *kind; bool dir, image; } kinds[] = {
+		{ "dir:", true, false }, { "tar:", false, false }, { "oci:", true, true }, { "oci-archive:", false, true },
+	};
+	char path[PATH_MAX];
 
-	if (!dir && strncmp(source, "tar:", 4) != 0)
-		return 0;
-	path = source + 4;
-	*ret_fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (dir ? O_DIRECTORY : 0));
-	if (*ret_fd < 0)
-		return err_set(e, -errno, "cannot open '%s'", path);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		size_t n = strlen(kinds[i].kind), len;
+
+		if (strncmp(source, kinds[i].kind, n) != 0)
+			continue;
+		len = kinds[i].image ? strcspn(source + n, ":") : strlen(source + n);
+		if (len >= sizeof(path))
+			return err_set(e, -ENAMETOOLONG, "cannot open '%.100s…'", source + n);
+		memcpy(path, source + n, len);
+		path[len] = '\0';
+		*ret_fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (kinds[i].dir ? O_DIRECTORY : 0));
+		if (*ret_fd < 0)
+			return err_set(e, -errno, "cannot open '%s'", path);
+	}
 	return 0;
 }
 
@@ -42,7 +56,7 @@ static void interrupted(int sig)
 int cmd_template_create(struct cli *c)
 {
 	struct sigaction sa = { .sa_handler = interrupted, .sa_flags = (int)SA_RESTART }, was;
-	const char *name = c->args.names[0], *source = c->args.nnames > 1 ? c->args.names[1] : name;
+	const char *name = c->args.names[0], *from = c->args.val[OPT_FROM], *source = c->args.nnames > 1 ? c->args.names[1] : from ? from : name;
 	OWN_QUESTION q = { 0 };
 	OWN_ANSWER a = ANSWER_INIT;
 	OWN_FD fd = FD_NONE;
@@ -51,6 +65,11 @@ int cmd_template_create(struct cli *c)
 	bool handled;
 	int r;
 
+	if (from && c->args.nnames > 1) {
+		(void)err_why(&e, WHY_BAD_REQUEST, -EINVAL, "the source is named twice: '%s' and --from '%s'", source, from);
+		say_error(c, &e);
+		return EXIT_ASKED_WRONG;
+	}
 	question_begin(&q, "template-create");
 	json_put_str(&q.json, "name", name);
 	json_put_str(&q.json, "source", source);

@@ -24,6 +24,7 @@
 
 #include "base/fd.h"
 #include "base/utf8.h"
+#include "store/oci.h"
 #include "store/tree.h"
 
 #define PROGRESS_MAX 160
@@ -110,8 +111,8 @@ static int meta_write(struct build *b, const struct tree_size *size)
 	struct json_out o;
 	char stamp[24];
 
-	if (buf_error(&b->parts))
-		return buf_error(&b->parts);
+	if (buf_error(&b->parts) || buf_error(&b->layers) || buf_error(&b->image))
+		return -E2BIG;
 	json_out_init(&o, &text);
 	json_put_obj(&o, NULL);
 	json_put_int(&o, "v", 1);
@@ -124,7 +125,11 @@ static int meta_write(struct build *b, const struct tree_size *size)
 		(void)snprintf(stamp, sizeof(stamp), "%016" PRIx64, b->stamp);
 		json_put_str(&o, "stamp", stamp);
 	}
-	(void)buf_puts(&text, ",\"parts\":[{\"at\":\"/\",\"idmap\":true,\"layers\":[\"root\"]}");
+	if (b->image.len)
+		json_put_raw(&o, "image", b->image.data, b->image.len);
+	(void)buf_puts(&text, ",\"parts\":[{\"at\":\"/\",\"idmap\":true,\"layers\":[\"root\"");
+	(void)buf_put(&text, b->layers.data ? b->layers.data : "", b->layers.len);
+	(void)buf_puts(&text, "]}");
 	(void)buf_put(&text, b->parts.data ? b->parts.data : "", b->parts.len);
 	(void)buf_puts(&text, "]}\n");
 	if (buf_error(&text))
@@ -145,14 +150,18 @@ static int build_run(struct build *b, struct err *e)
 		r = debian_build(b, b->source + 7, e);
 	else if (strncmp(b->source, "dir:", 4) == 0)
 		r = copy_build(b, e);
-	else
+	else if (strncmp(b->source, "tar:", 4) == 0)
 		r = unpack_build(b, e);
+	else
+		r = image_build(b, e);
 	if (r < 0)
 		return r;
 	build_at(b, "measuring");
 	r = tree_measure(b->dir_fd, "root", 0, &size, e);
 	if (r < 0)
 		return r;
+	size.bytes += b->more_bytes;
+	size.files += b->more_files;
 	r = meta_write(b, &size);
 	if (r < 0)
 		return err_set(e, r, "cannot write the description of the template");
@@ -162,6 +171,9 @@ static int build_run(struct build *b, struct err *e)
 		if (syncfs(b->dir_fd) < 0)
 			return err_set(e, -errno, "cannot write the template to disk");
 	}
+	r = image_publish(b, e);
+	if (r < 0)
+		return r;
 	build_log(b, "done: %llu files, %llu bytes", (unsigned long long)size.files, (unsigned long long)size.bytes);
 	return 0;
 }
@@ -190,11 +202,11 @@ static int keep_fds(int *fds, size_t n)
 
 static _Noreturn void child_main(struct build *b, int lock_fd, int parent_fd)
 {
-	enum { DIR_FD, LOCK, FROM, HOST, LOG, PROGRESS, ROOT, FDS };
+	enum { DIR_FD, LOCK, FROM, HOST, LOG, PROGRESS, ROOT, LAYERS, FDS };
 	struct err e = ERR_INIT;
 	sigset_t none;
 	int r, null_fd;
-	int fds[FDS] = { b->dir_fd, lock_fd, b->from_fd, b->host_fd, b->log_fd, b->progress_fd, b->root_fd };
+	int fds[FDS] = { b->dir_fd, lock_fd, b->from_fd, b->host_fd, b->log_fd, b->progress_fd, b->root_fd, b->layers_fd };
 	struct pollfd alive = { .fd = parent_fd, .events = POLLIN };
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -220,6 +232,7 @@ static _Noreturn void child_main(struct build *b, int lock_fd, int parent_fd)
 	b->log_fd = fds[LOG];
 	b->progress_fd = fds[PROGRESS];
 	b->root_fd = fds[ROOT];
+	b->layers_fd = fds[LAYERS];
 	if (b->contained && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		r = err_set(&e, -errno, "cannot separate the mounts of the build");
 	if (r == 0)
@@ -252,7 +265,7 @@ static pid_t start_child(bool *contained, int *ret_pidfd)
 
 static int source_check(const char *source, int from_fd, struct err *e)
 {
-	static const char *const kinds[] = { "host", "debian", "dir:", "tar:" };
+	static const char *const kinds[] = { "host", "debian", "dir:", "tar:", "oci:" };
 	const char *near;
 
 	if (strcmp(source, "host") == 0 || strcmp(source, "debian") == 0)
@@ -263,13 +276,20 @@ static int source_check(const char *source, int from_fd, struct err *e)
 				       source + 7);
 		return 0;
 	}
-	if ((strncmp(source, "dir:", 4) == 0 || strncmp(source, "tar:", 4) == 0) && source[4]) {
+	if (strncmp(source, "oci:", 4) == 0) {
+		const char *ref;
+
+		if (oci_path_split(source + 4, &ref) == 0 || (ref && !oci_ref_ok(ref)))
+			return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%s' names no image; \"oci:DIR\" or \"oci:DIR:NAME\" would", source);
+	}
+	if ((strncmp(source, "dir:", 4) == 0 || strncmp(source, "tar:", 4) == 0 || strncmp(source, "oci:", 4) == 0) && source[4]) {
 		if (from_fd < 0)
 			return err_why(e, WHY_BAD_REQUEST, -EINVAL, "%s has to be opened by the client", source);
 		return 0;
 	}
-	near = nearest_word(source, kinds, 4);
-	return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%s' is no source of a template: it is host, debian[:SUITE], dir:PATH or tar:FILE%s%s%s",
+	near = nearest_word(source, kinds, sizeof(kinds) / sizeof(kinds[0]));
+	return err_why(e, WHY_BAD_REQUEST, -EINVAL, "'%s' is no source of a template: it is host, debian[:SUITE], dir:PATH, tar:FILE or "
+		       "oci:DIR[:NAME]%s%s%s",
 		       source, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
@@ -361,7 +381,9 @@ static int build_start(struct template_store *s, const char *name, const char *s
 {
 	struct build b = { .ids = s->ids, .dir_fd = FD_NONE, .root_fd = FD_NONE, .log_fd = FD_NONE, .progress_fd = FD_NONE,
 			   .from_fd = from_fd, .host_fd = FD_NONE, .host_root = s->host_root, .source = source, .who = who,
-			   .parts = BUF_INIT(TEMPLATE_META_MAX / 2), .started_ms = now_ms() };
+			   .layers_fd = s->layers_fd,
+			   .parts = BUF_INIT(TEMPLATE_META_MAX / 4), .layers = BUF_INIT(65536), .image = BUF_INIT(TEMPLATE_META_MAX / 2),
+			   .started_ms = now_ms() };
 	struct template_build made = { .pidfd = FD_NONE, .replace = replace };
 	OWN_FD lock_fd = FD_NONE, self_fd = FD_NONE;
 	int r;
@@ -436,6 +458,7 @@ static void keep_log(struct template_store *s, struct template_build *b, const s
 	if (dir_fd >= 0) {
 		(void)store_discard(s, dir_fd, "root", NULL);
 		(void)store_discard(s, dir_fd, "mask", NULL);
+		(void)store_discard(s, dir_fd, "oci", NULL);
 		(void)unlinkat(dir_fd, "meta.json", 0);
 		(void)unlinkat(dir_fd, "progress", 0);
 		if (place_read(dir_fd, "state.json", &text) == 0)
@@ -540,11 +563,11 @@ int template_build_finish(struct template_store *s, struct template_build *b, st
 		r = ended_badly(s, b, &si, &mine);
 	if (r == 0)
 		r = publish(s, b, &mine);
-	if (r < 0) {
+	if (r < 0)
 		keep_log(s, b, &mine);
-		return err_why(e, mine.why, r, "%s", mine.text);
-	}
-	return 0;
+	/* What was removed while it ran may have left layers. */
+	(void)layers_prune(s, NULL);
+	return r < 0 ? err_why(e, mine.why, r, "%s", mine.text) : 0;
 }
 
 int template_build_cancel(struct template_store *s, struct template_build *b, struct err *e)
@@ -558,5 +581,6 @@ int template_build_cancel(struct template_store *s, struct template_build *b, st
 		return err_set(e, r, "cannot end the build of '%s'", b->name);
 	(void)err_why(&why, WHY_CANCELLED, -ECANCELED, "the build was cancelled");
 	keep_log(s, b, &why);
+	(void)layers_prune(s, NULL);
 	return 0;
 }

@@ -16,13 +16,13 @@
 #include "base/err.h"
 #include "store/template.h"
 
-#define TEMPLATE_META_MAX (256u * 1024)
+#define TEMPLATE_META_MAX (1024u * 1024)
 #define FILE_SMALL_MAX (16u << 20)	/* a file that is read into memory is no longer than this */
 
 struct template_store {
 	char *dir;		/* STATE, absolute */
 	char *host_root;	/* where the host's file system is: "/" but in tests */
-	int templates_fd, building_fd;
+	int templates_fd, building_fd, layers_fd;
 	uint32_t ids;
 	int (*discard)(const char *parent, const char *name, void *arg); /* NULL: remove at once */
 	void *discard_arg;
@@ -40,7 +40,12 @@ struct build {
 	const char *source;
 	bool contained;		/* in a pid and mount namespace of its own */
 	const struct template_who *who; /* NULL: ourselves */
+	int layers_fd;		/* layers-oci/ */
 	struct buf parts;	/* more parts than "/": JSON objects, each preceded by a comma */
+	struct buf layers;	/* layers below root/, topmost first: JSON strings, each preceded by a comma */
+	struct buf image;	/* what the image says about itself: a JSON object, or empty */
+	struct image *oci;	/* of an image, while it is built: image.c */
+	uint64_t more_bytes, more_files;	/* in those layers */
 	uint64_t stamp;		/* fingerprint of the host; 0: none */
 	uint64_t started_ms;
 };
@@ -55,12 +60,26 @@ int host_build(struct build *b, struct err *e);			/* host.c */
 int debian_build(struct build *b, const char *suite, struct err *e); /* debian.c; suite "": the host's, else stable */
 int copy_build(struct build *b, struct err *e);			/* copy.c: a directory, from from_fd */
 int unpack_build(struct build *b, struct err *e);		/* unpack.c: an archive, from from_fd */
+int image_build(struct build *b, struct err *e);			/* image.c: an OCI image; then image_publish() */
+
+/* Its layers to layers-oci/, when everything is on disk; removes what only the build needed. Nothing to do for other builds. */
+int image_publish(struct build *b, struct err *e);
 
 /* Of a root that came from elsewhere: the directories that every box needs, as real ones, and the user `agent`. copy.c */
 int root_finish(struct build *b, bool want_sudo, struct err *e);
 
 /* Remove dir_fd/name, which is of this store and may be large: at once, or as template_store_discard() says. template.c */
 int store_discard(struct template_store *s, int dir_fd, const char *name, struct err *e);
+
+/*
+ * layers-oci/ (layers.c). A layer is named "sha256-" and 64 digits. Is this such a name? The place of the layer's tree; its size.
+ */
+bool layer_name_ok(const char *name);
+int layer_open(int layers_fd, const char *name, int *ret_root, uint64_t *ret_bytes, uint64_t *ret_files);
+/* Keep layers from being removed while the descriptor is open: for a build. */
+int layers_hold(int layers_fd, int *ret, struct err *e);
+/* Remove the layers that no template and no finished build names; nothing while a build holds them. Returns how many. */
+int layers_prune(struct template_store *s, struct err *e);
 
 /* The mark of what the "host" template is made from; never 0. */
 uint64_t host_stamp(int host_fd);

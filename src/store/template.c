@@ -53,7 +53,7 @@ int template_store_open(const char *state_dir, uint32_t ids, struct template_sto
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(e, -ENOMEM, "cannot open the templates");
-	s->templates_fd = s->building_fd = FD_NONE;
+	s->templates_fd = s->building_fd = s->layers_fd = FD_NONE;
 	s->ids = ids;
 	s->dir = realpath(state_dir, NULL);
 	s->host_root = strdup("");
@@ -63,6 +63,8 @@ int template_store_open(const char *state_dir, uint32_t ids, struct template_sto
 		r = own_dir(state_fd, s->dir, "templates", &s->templates_fd, e);
 	if (r == 0)
 		r = own_dir(state_fd, s->dir, "building", &s->building_fd, e);
+	if (r == 0)
+		r = own_dir(state_fd, s->dir, "layers-oci", &s->layers_fd, e);
 	if (r < 0) {
 		template_store_free(s);
 		return r;
@@ -77,6 +79,7 @@ void template_store_free(struct template_store *s)
 		return;
 	fd_close(&s->templates_fd);
 	fd_close(&s->building_fd);
+	fd_close(&s->layers_fd);
 	free(s->dir);
 	free(s->host_root);
 	free(s);
@@ -256,10 +259,16 @@ static int part_fill(const struct template_store *s, const char *name, const str
 
 		if (l->type != JSON_STRING || !*l->str)
 			return -EBADMSG;
-		if (l->str[0] == '/')
+		if (l->str[0] == '/') {
 			path = strdup(l->str);
-		else if (asprintf(&path, "%s/templates/%s/%s", s->dir, name, l->str) < 0)
+		} else if (strncmp(l->str, "oci:", 4) == 0) {
+			if (!layer_name_ok(l->str + 4))
+				return -EBADMSG;
+			if (asprintf(&path, "%s/layers-oci/%s/root", s->dir, l->str + 4) < 0)
+				path = NULL;
+		} else if (asprintf(&path, "%s/templates/%s/%s", s->dir, name, l->str) < 0) {
 			path = NULL;
+		}
 		if (!path)
 			return -ENOMEM;
 		p->layers[p->nlayers++] = path;
@@ -361,11 +370,13 @@ int template_remove(struct template_store *s, const char *name, struct err *e)
 	if (unlinkat(s->templates_fd, meta, 0) < 0 && errno != ENOENT)
 		return err_set(e, -errno, "cannot remove the template '%s'", name);
 	r = store_discard(s, s->templates_fd, name, e);
+	if (r >= 0)
+		r = layers_prune(s, e);
 	return r < 0 ? err_while(e, r, "while removing the template '%s'", name) : 0;
 }
 
-/* The members that a list shows, from a meta.json or a state.json. */
-static void put_one(struct json_out *out, const char *name, const struct json *from, const char *state)
+/* The members that a list shows, from a meta.json or a state.json; `all`: those that a single template shows. */
+static void put_one(struct json_out *out, const char *name, const struct json *from, const char *state, bool all)
 {
 	json_put_obj(out, NULL);
 	json_put_str(out, "name", name);
@@ -380,6 +391,8 @@ static void put_one(struct json_out *out, const char *name, const struct json *f
 		json_put_null(out, "error");
 	if (strcmp(state, "ready") == 0 && strcmp(json_str(from, "source", ""), "host") == 0)
 		json_put_str(out, "stamp", json_str(from, "stamp", ""));
+	if (all && json_get(from, "image"))
+		json_put_value(out, "image", json_get(from, "image"));
 	json_end_obj(out);
 }
 
@@ -401,7 +414,7 @@ static bool put_building(const struct template_store *s, struct json_out *out, c
 	(void)snprintf(path, sizeof(path), "%s/state.json", entry);
 	if (place_read(s->building_fd, path, &text) < 0 || json_parse(text.data ? text.data : "", text.len, &doc, NULL) < 0)
 		return false;
-	put_one(out, name, doc.root, failed ? "failed" : "building");
+	put_one(out, name, doc.root, failed ? "failed" : "building", false);
 	return true;
 }
 
@@ -415,7 +428,7 @@ int template_list(struct template_store *s, struct json_out *out, struct err *e)
 		OWN_JSON doc = { 0 };
 
 		if (meta_read(s, have.list[i], &doc, NULL) == 0)
-			put_one(out, have.list[i], doc.root, "ready");
+			put_one(out, have.list[i], doc.root, "ready", false);
 	}
 	for (size_t i = 0; i < building.n; i++)
 		(void)put_building(s, out, building.list[i]);
@@ -432,7 +445,7 @@ int template_info(struct template_store *s, const char *name, struct json_out *o
 	int r = meta_read(s, name, &doc, e);
 
 	if (r == 0) {
-		put_one(out, name, doc.root, "ready");
+		put_one(out, name, doc.root, "ready", true);
 		return 0;
 	}
 	if (r != -ENOENT)
@@ -526,6 +539,7 @@ int template_sweep(struct template_store *s, struct err *e)
 	}
 	names_done(&have);
 	names_done(&building);
+	(void)layers_prune(s, NULL);
 	return failed ? failed : removed;
 }
 

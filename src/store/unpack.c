@@ -40,21 +40,18 @@
 #include "base/fd.h"
 #include "base/utf8.h"
 #include "store/tree.h"
+#include "store/unpack.h"
 
-#define BYTES_MAX (64ull << 30)
-#define FILES_MAX 4000000ull
-#define DEPTH_MAX 128u
 #define MEMORY_MAX (1ull << 30)
 #define NOTES_MAX 50		/* lines of the log about things left out */
 
-struct unpack {
-	struct build *b;
-	uint64_t max_bytes, max_files;
-	unsigned max_depth;
-	uint64_t bytes, files, left_out, since_check;
-	bool noted_attrs;
-	struct err *e;
-};
+void unpack_begin(struct unpack *u, struct build *b, int root_fd, const char *what, const char *doing, struct err *e)
+{
+	*u = (struct unpack){ .b = b, .root_fd = root_fd, .what = what, .doing = doing, .e = e,
+			      .max_bytes = unpack_limits.bytes ? unpack_limits.bytes : UNPACK_BYTES_MAX,
+			      .max_files = unpack_limits.files ? unpack_limits.files : UNPACK_FILES_MAX,
+			      .max_depth = unpack_limits.depth ? unpack_limits.depth : UNPACK_DEPTH_MAX };
+}
 
 static void shown(const char *name, char *ret, size_t n)
 {
@@ -64,44 +61,40 @@ static void shown(const char *name, char *ret, size_t n)
 	(void)snprintf(ret, n, "%s", b.data ? b.data : "");
 }
 
-static int refuse(struct unpack *u, const char *name, const char *why)
+int unpack_refuse(struct unpack *u, const char *name, const char *why)
 {
 	char text[320];
 
 	shown(name, text, sizeof(text));
-	return err_why(u->e, WHY_BAD_REQUEST, -EBADMSG, "the archive is refused: '%s' %s", text, why);
+	return err_why(u->e, WHY_BAD_REQUEST, -EBADMSG, "%s is refused: '%s' %s", u->what, text, why);
 }
 
-static void note(struct unpack *u, const char *name, const char *why)
+void unpack_note(struct unpack *u, const char *name, const char *why)
 {
 	if (u->left_out++ < NOTES_MAX)
 		build_log(u->b, "left out: %s (%s)", name, why);
 }
 
-/*
- * "./a//b/" becomes "a/b". 0: the root itself; negative: a name that leads elsewhere or is too long. The names of an
- * archive are relative by nature; a leading "/" is a wish to be somewhere else.
- */
-static int path_clean(struct unpack *u, const char *raw, char *ret, size_t n)
+int unpack_path(struct unpack *u, const char *raw, char *ret, size_t n)
 {
 	size_t len = 0;
 	unsigned depth = 0;
 	const char *p = raw;
 
 	if (*p == '/')
-		return refuse(u, raw, "is an absolute name");
+		return unpack_refuse(u, raw, "is an absolute name");
 	while (*p) {
 		size_t k = strcspn(p, "/");
 
 		if (k == 2 && p[0] == '.' && p[1] == '.')
-			return refuse(u, raw, "leads upwards");
+			return unpack_refuse(u, raw, "leads upwards");
 		if (k > NAME_MAX)
-			return refuse(u, raw, "is longer than a name may be");
+			return unpack_refuse(u, raw, "is longer than a name may be");
 		if (k > 0 && !(k == 1 && p[0] == '.')) {
 			if (++depth > u->max_depth)
-				return refuse(u, raw, "lies deeper than a template may be");
+				return unpack_refuse(u, raw, "lies deeper than a template may be");
 			if (len + k + 2 > n)
-				return refuse(u, raw, "is longer than a path may be");
+				return unpack_refuse(u, raw, "is longer than a path may be");
 			if (len)
 				ret[len++] = '/';
 			memcpy(ret + len, p, k);
@@ -118,7 +111,7 @@ static int path_clean(struct unpack *u, const char *raw, char *ret, size_t n)
 /* Open the directory that `path` is in, making it where it is missing, never through a link. */
 static int parent_open(struct unpack *u, const char *path, const char **last, int *ret)
 {
-	OWN_FD at = fcntl(u->b->root_fd, F_DUPFD_CLOEXEC, 0);
+	OWN_FD at = fcntl(u->root_fd, F_DUPFD_CLOEXEC, 0);
 	const char *p = path, *slash;
 
 	if (at < 0)
@@ -135,12 +128,12 @@ static int parent_open(struct unpack *u, const char *path, const char **last, in
 			if (r < 0)
 				return err_set(u->e, r, "cannot unpack a directory");
 			if (++u->files > u->max_files)
-				return err_why(u->e, WHY_LIMIT, -E2BIG, "the archive has more than %llu files",
+				return err_why(u->e, WHY_LIMIT, -E2BIG, "%s has more than %llu files", u->what,
 					       (unsigned long long)u->max_files);
 			next = tree_open(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 		}
 		if (next == -ELOOP || next == -ENOTDIR)
-			return refuse(u, path, "goes through a link or a file");
+			return unpack_refuse(u, path, "goes through a link or a file");
 		if (next < 0)
 			return err_set(u->e, next, "cannot unpack");
 		fd_close(&at);
@@ -152,20 +145,21 @@ static int parent_open(struct unpack *u, const char *path, const char **last, in
 	return 0;
 }
 
-static int space_check(struct unpack *u, uint64_t more)
+int unpack_space(struct unpack *u, uint64_t more)
 {
 	u->bytes += more;
 	u->since_check += more;
 	if (u->bytes > u->max_bytes)
-		return err_why(u->e, WHY_LIMIT, -E2BIG, "the archive holds more than %llu MiB", (unsigned long long)(u->max_bytes >> 20));
+		return err_why(u->e, WHY_LIMIT, -E2BIG, "%s holds more than %llu MiB", u->what,
+			       (unsigned long long)(u->max_bytes >> 20));
 	if (u->since_check < (16u << 20))
 		return 0;
 	u->since_check = 0;
-	build_at(u->b, "unpacking, %llu files, %llu MiB", (unsigned long long)u->files, (unsigned long long)(u->bytes >> 20));
-	return place_space(u->b->root_fd, u->e);
+	build_at(u->b, "%s, %llu files, %llu MiB", u->doing, (unsigned long long)u->files, (unsigned long long)(u->bytes >> 20));
+	return place_space(u->root_fd, u->e);
 }
 
-static int data_write(struct unpack *u, struct archive *a, struct archive_entry *ae, int fd, const char *path)
+int unpack_data(struct unpack *u, struct archive *a, struct archive_entry *ae, int fd, const char *path)
 {
 	int64_t size = archive_entry_size(ae);
 	const void *block;
@@ -175,7 +169,7 @@ static int data_write(struct unpack *u, struct archive *a, struct archive_entry 
 
 	/* What it says it is counts, holes included: reading a sparse giant is as bad as storing one. */
 	if (size < 0 || (uint64_t)size > u->max_bytes)
-		return err_why(u->e, WHY_LIMIT, -E2BIG, "the archive holds a file of more than %llu MiB",
+		return err_why(u->e, WHY_LIMIT, -E2BIG, "%s holds a file of more than %llu MiB", u->what,
 			       (unsigned long long)(u->max_bytes >> 20));
 	for (;;) {
 		int k = archive_read_data_block(a, &block, &n, &at);
@@ -183,12 +177,12 @@ static int data_write(struct unpack *u, struct archive *a, struct archive_entry 
 		if (k == ARCHIVE_EOF)
 			break;
 		if (k < ARCHIVE_WARN)
-			return refuse(u, path, "is damaged");
+			return unpack_refuse(u, path, "is damaged");
 		if (n == 0)
 			continue;
 		if (at < 0 || at > size || (uint64_t)n > (uint64_t)(size - at))
-			return refuse(u, path, "holds more than it says");
-		r = space_check(u, n);
+			return unpack_refuse(u, path, "holds more than it says");
+		r = unpack_space(u, n);
 		if (r < 0)
 			return r;
 		while (n > 0) {
@@ -206,7 +200,7 @@ static int data_write(struct unpack *u, struct archive *a, struct archive_entry 
 	return ftruncate(fd, size) < 0 ? err_set(u->e, -errno, "cannot unpack '%.200s'", path) : 0;
 }
 
-static uint32_t id_of(int64_t id)
+uint32_t unpack_id(int64_t id)
 {
 	return id >= 0 && id < (int64_t)BOX_IDS ? (uint32_t)id : 65534;
 }
@@ -219,7 +213,7 @@ static int make_room(struct unpack *u, int at, const char *last, const char *pat
 	if (fstatat(at, last, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_set(u->e, -errno, "cannot unpack '%.200s'", path);
 	if ((st.st_mode & S_IFMT) != type)
-		return refuse(u, path, "comes twice, as different things");
+		return unpack_refuse(u, path, "comes twice, as different things");
 	if (type == S_IFDIR)
 		return 0;
 	return unlinkat(at, last, 0) < 0 ? err_set(u->e, -errno, "cannot unpack '%.200s'", path) : 0;
@@ -231,19 +225,19 @@ static int unpack_hardlink(struct unpack *u, const char *raw, int at, const char
 	const char *target_last;
 	OWN_FD parent = FD_NONE;
 	struct stat st, mine;
-	int r = path_clean(u, raw, target, sizeof(target));
+	int r = unpack_path(u, raw, target, sizeof(target));
 
 	if (r < 0)
 		return r;
 	if (r == 0)
-		return refuse(u, path, "is a hard link to the root");
+		return unpack_refuse(u, path, "is a hard link to the root");
 	r = parent_open(u, target, &target_last, &parent);
 	if (r < 0)
 		return r;
 	if (fstatat(parent, target_last, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return refuse(u, path, "is a hard link to something that isn't there");
+		return unpack_refuse(u, path, "is a hard link to something that isn't there");
 	if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
-		return refuse(u, path, "is a hard link to something that isn't a file");
+		return unpack_refuse(u, path, "is a hard link to something that isn't a file");
 	if (fstatat(at, last, &mine, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (mine.st_ino == st.st_ino && mine.st_dev == st.st_dev)
 			return 0;
@@ -262,10 +256,10 @@ static int unpack_file(struct unpack *u, struct archive *a, struct archive_entry
 
 	if (fd < 0)
 		return err_set(u->e, -errno, "cannot unpack '%.200s'", path);
-	r = data_write(u, a, ae, fd, path);
+	r = unpack_data(u, a, ae, fd, path);
 	if (r < 0)
 		return r;
-	r = place_owner(u->b, fd, "", id_of(archive_entry_uid(ae)), id_of(archive_entry_gid(ae)));
+	r = place_owner(u->b, fd, "", unpack_id(archive_entry_uid(ae)), unpack_id(archive_entry_gid(ae)));
 	if (r == 0 && fchmod(fd, archive_entry_perm(ae) & 07777) < 0)
 		r = -errno;
 	(void)futimens(fd, times);
@@ -275,7 +269,7 @@ static int unpack_file(struct unpack *u, struct archive *a, struct archive_entry
 static int unpack_one(struct unpack *u, struct archive *a, struct archive_entry *ae)
 {
 	const char *raw = archive_entry_pathname(ae), *hard = archive_entry_hardlink(ae), *last = NULL, *target;
-	uint32_t uid = id_of(archive_entry_uid(ae)), gid = id_of(archive_entry_gid(ae));
+	uint32_t uid = unpack_id(archive_entry_uid(ae)), gid = unpack_id(archive_entry_gid(ae));
 	mode_t type = archive_entry_filetype(ae);
 	unsigned mode = archive_entry_perm(ae) & 07777;
 	char path[PATH_MAX];
@@ -283,22 +277,23 @@ static int unpack_one(struct unpack *u, struct archive *a, struct archive_entry 
 	int r;
 
 	if (!raw || !*raw)
-		return refuse(u, "", "has no name that can be used");
+		return unpack_refuse(u, "", "has no name that can be used");
 	if (++u->files > u->max_files)
-		return err_why(u->e, WHY_LIMIT, -E2BIG, "the archive has more than %llu files", (unsigned long long)u->max_files);
+		return err_why(u->e, WHY_LIMIT, -E2BIG, "%s has more than %llu files", u->what,
+			       (unsigned long long)u->max_files);
 	if (u->files % 1024 == 0)
-		build_at(u->b, "unpacking, %llu files, %llu MiB", (unsigned long long)u->files, (unsigned long long)(u->bytes >> 20));
-	r = path_clean(u, raw, path, sizeof(path));
+		build_at(u->b, "%s, %llu files, %llu MiB", u->doing, (unsigned long long)u->files, (unsigned long long)(u->bytes >> 20));
+	r = unpack_path(u, raw, path, sizeof(path));
 	if (r < 0)
 		return r;
 	if (r == 0)	/* the root itself: it is ours */
-		return type == S_IFDIR ? 0 : refuse(u, raw, "wants to be the root");
+		return type == S_IFDIR ? 0 : unpack_refuse(u, raw, "wants to be the root");
 	if (!u->noted_attrs && (archive_entry_xattr_count(ae) > 0 || archive_entry_acl_types(ae) != 0)) {
 		u->noted_attrs = true;
 		build_log(u->b, "extended attributes and access lists are left out");
 	}
 	if (!hard && type != S_IFREG && type != S_IFDIR && type != S_IFLNK && type != S_IFIFO) {
-		note(u, path, type == S_IFCHR || type == S_IFBLK ? "a device" : "neither file, directory nor link");
+		unpack_note(u, path, type == S_IFCHR || type == S_IFBLK ? "a device" : "neither file, directory nor link");
 		return 0;
 	}
 	r = parent_open(u, path, &last, &at);
@@ -318,7 +313,7 @@ static int unpack_one(struct unpack *u, struct archive *a, struct archive_entry 
 	case S_IFLNK:
 		target = archive_entry_symlink(ae);
 		if (!target || !*target)
-			return refuse(u, path, "is a link to nowhere");
+			return unpack_refuse(u, path, "is a link to nowhere");
 		r = place_link(u->b, at, last, target, uid, gid);
 		break;
 	default:
@@ -434,17 +429,16 @@ static int caps_keep(uint64_t keep)
 	return syscall(SYS_capset, &head, data) < 0 ? -errno : 0;
 }
 
-static int confine(struct unpack *u)
+int unpack_confine(struct unpack *u, uint64_t caps)
 {
-	const uint64_t files_only = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_FOWNER | 1u << CAP_FSETID;
 	int r;
 
 	/* Names in archives are UTF-8. Now, while the files of the locale could still be found. */
 	(void)setlocale(LC_CTYPE, "C.UTF-8");
 	if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_FS) < 0)
-		return err_set(u->e, -errno, "cannot separate the unpacking of the archive (it needs root, or user namespaces)");
-	if (fchdir(u->b->root_fd) < 0 || chroot(".") < 0 || chdir("/") < 0)
-		return err_set(u->e, -errno, "cannot confine the unpacking of the archive");
+		return err_set(u->e, -errno, "cannot separate the unpacking (it needs root, or user namespaces)");
+	if (fchdir(u->root_fd) < 0 || chroot(".") < 0 || chdir("/") < 0)
+		return err_set(u->e, -errno, "cannot confine the unpacking");
 	r = limit_set(RLIMIT_CORE, 0);
 	if (r == 0)
 		r = limit_set(RLIMIT_NOFILE, 64);
@@ -457,19 +451,16 @@ static int confine(struct unpack *u)
 	if (r == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		r = -errno;
 	if (r == 0)
-		r = caps_keep(files_only);
+		r = caps_keep(caps);
 	if (r == 0)
 		r = filter_load();
-	return r < 0 ? err_set(u->e, r, "cannot confine the unpacking of the archive") : 0;
+	return r < 0 ? err_set(u->e, r, "cannot confine the unpacking") : 0;
 }
 
 static _Noreturn void unpack_child(struct build *b, int report_fd)
 {
 	struct err e = ERR_INIT;
-	struct unpack u = { .b = b, .e = &e,
-			    .max_bytes = unpack_limits.bytes ? unpack_limits.bytes : BYTES_MAX,
-			    .max_files = unpack_limits.files ? unpack_limits.files : FILES_MAX,
-			    .max_depth = unpack_limits.depth ? unpack_limits.depth : DEPTH_MAX };
+	struct unpack u;
 	int r;
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -477,7 +468,8 @@ static _Noreturn void unpack_child(struct build *b, int report_fd)
 	(void)signal(SIGXFSZ, SIG_IGN);
 	fd_close(&b->host_fd);
 	fd_close(&b->dir_fd);
-	r = confine(&u);
+	unpack_begin(&u, b, b->root_fd, "the archive", "unpacking", &e);
+	r = unpack_confine(&u, UNPACK_CAPS);
 	if (r == 0)
 		r = unpack_all(&u);
 	if (r < 0)

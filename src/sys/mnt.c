@@ -120,8 +120,8 @@ int overlay_make(const struct overlay *o, struct err *e)
 		return overlay_err(fs, r, "set the writable part", e);
 	if (o->in_userns)
 		r = fsconfig(fs, FSCONFIG_SET_FLAG, "userxattr", NULL, 0);
-	else if (fsconfig(fs, FSCONFIG_SET_STRING, "redirect_dir", "on", 0) < 0 ||
-		 fsconfig(fs, FSCONFIG_SET_STRING, "metacopy", "on", 0) < 0)
+	else if (fsconfig(fs, FSCONFIG_SET_STRING, "redirect_dir", o->whole ? "nofollow" : "on", 0) < 0 ||
+		 fsconfig(fs, FSCONFIG_SET_STRING, "metacopy", o->whole ? "off" : "on", 0) < 0)
 		r = -1;
 	if (r == 0 && o->throw_away)
 		r = fsconfig(fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0);

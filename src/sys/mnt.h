@@ -27,6 +27,7 @@ struct overlay {
 	uid_t as;
 	bool throw_away;	/* "volatile": nothing is synced, and after a crash it can't be mounted again */
 	bool in_userns;		/* made inside a user namespace: attributes in user.*, no redirects */
+	bool whole;		/* no redirects and no files without data in the upper directory: it can be taken by itself */
 };
 /* Returns the detached mount (nodev), or a negative errno. */
 int overlay_make(const struct overlay *o, struct err *e);
