@@ -206,6 +206,10 @@ static int work_start(const struct work *w, const struct json *m, int *fds, size
 
 		bm->at = (char *)json_str(v, "at", "");
 		bm->read_only = json_bool(v, "ro", false);
+		bm->cow = json_bool(v, "cow", false);
+		for (const struct json *l = json_get(v, "layers") ? json_get(v, "layers")->child : NULL;
+		     l && bm->nlayers < ENGINE_LAYERS_MAX; l = l->next)
+			bm->layers[bm->nlayers++] = (char *)l->str;
 		bm->host_uid = (uint32_t)json_int(v, "host_uid", 0);
 		bm->host_gid = (uint32_t)json_int(v, "host_gid", 0);
 		bm->box_uid = (uint32_t)json_int(v, "box_uid", 0);
@@ -724,6 +728,11 @@ int builders_start_box(struct builders *b, enum builder_queue q, const struct bo
 		json_put_obj(&o, NULL);
 		json_put_str(&o, "at", m->at);
 		json_put_bool(&o, "ro", m->read_only);
+		json_put_bool(&o, "cow", m->cow);
+		json_put_arr(&o, "layers");
+		for (unsigned k = 0; k < m->nlayers; k++)
+			json_put_str(&o, NULL, m->layers[k]);
+		json_end_arr(&o);
 		json_put_int(&o, "host_uid", m->host_uid);
 		json_put_int(&o, "host_gid", m->host_gid);
 		json_put_int(&o, "box_uid", m->box_uid);

@@ -468,6 +468,7 @@ static int fill(struct box *b, struct box_spec *s, char **sources, const int *fd
 		m->fd = fds ? fds[i] : FD_NONE;
 		sources[i] = v->source;
 		m->read_only = v->read_only;
+		m->cow = v->cow;
 		m->host_uid = b->owner;
 		m->host_gid = b->owner_gid;
 		m->box_uid = v->ids_given ? v->uid : strcmp(b->spec.user, "root") == 0 ? 0 : 1000;

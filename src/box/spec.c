@@ -200,8 +200,12 @@ static int parse_view(const struct json *m, struct view *v, struct err *e)
 		r = get_path(m, "source", &v->source, e);
 	if (r == 0)
 		r = get_bool(m, "ro", &v->read_only, e);
+	if (r == 0)
+		r = get_bool(m, "cow", &v->cow, e);
 	if (r < 0)
 		return r;
+	if (v->read_only && v->cow)
+		return bad(e, "mounts", "a list of mounts, each 'ro' or 'cow' or neither");
 	if (!v->at)
 		return bad(e, "mounts", "a list of objects, each with 'at'");
 	id = v->uid;
@@ -336,6 +340,8 @@ void spec_write(const struct spec *s, struct json_out *o)
 		if (v->source)
 			json_put_str(o, "source", v->source);
 		json_put_bool(o, "ro", v->read_only);
+		if (v->cow)
+			json_put_bool(o, "cow", true);
 		if (v->ids_given) {
 			json_put_int(o, "uid", v->uid);
 			json_put_int(o, "gid", v->gid);

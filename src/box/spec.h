@@ -20,7 +20,7 @@
 
 struct view {
 	char *at, *source;	/* in the box; on the host */
-	bool read_only;
+	bool read_only, cow;	/* not both */
 	bool ids_given;
 	uint32_t uid, gid;	/* of the box: whose writes belong to the caller */
 };

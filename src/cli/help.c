@@ -90,7 +90,7 @@ static void roff(struct buf *to, const char *s)
 	}
 }
 
-/* "--mount SRC[:DST][:ro]" */
+/* "--mount SRC[:DST][:ro|:cow]" */
 static void roff_option(struct buf *to, const struct option_row *o)
 {
 	(void)buf_puts(to, ".TP\n");

@@ -193,7 +193,7 @@ static void put_mount_list(struct buf *to, const struct json *mounts)
 	for (const struct json *m = mounts->child; m; m = m->next) {
 		(void)buf_puts(to, "  ");
 		put_text(to, json_str(m, "at", NULL));
-		(void)buf_puts(to, json_bool(m, "ro", false) ? " (read-only)" : "");
+		(void)buf_puts(to, json_bool(m, "ro", false) ? " (read-only)" : json_bool(m, "cow", false) ? " (copy on write)" : "");
 		if (json_str(m, "source", NULL)) {
 			(void)buf_puts(to, " is ");
 			put_text(to, json_str(m, "source", NULL));

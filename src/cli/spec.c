@@ -116,24 +116,27 @@ static int plain_path(const char *s, char *ret, size_t n, struct err *e)
 	return 0;
 }
 
-/* SRC[:DST][:ro|:rw] */
+/* SRC[:DST][:ro|:rw|:cow] */
 static int put_mount(const char *given, struct json_out *o, int *ret_fd, struct err *e)
 {
 	char text[8192], at[4096];
 	OWN_FD fd = FD_NONE;
 	const char *dst = NULL;
-	bool read_only = false;
+	bool read_only = false, cow = false;
 	struct stat st;
 	size_t n = strlen(given);
 	char *colon;
 	int r;
 
 	if (n == 0 || n >= sizeof(text))
-		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--mount takes SRC[:DST][:ro]");
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--mount takes SRC[:DST][:ro|:cow]");
 	memcpy(text, given, n + 1);
 	if (n > 3 && (strcmp(text + n - 3, ":ro") == 0 || strcmp(text + n - 3, ":rw") == 0)) {
 		read_only = text[n - 1] == 'o';
 		text[n - 3] = '\0';
+	} else if (n > 4 && strcmp(text + n - 4, ":cow") == 0) {
+		cow = true;
+		text[n - 4] = '\0';
 	}
 	/* A place in the box is absolute, so the last ":/" is the border; other colons belong to names. */
 	for (colon = text + strlen(text); colon > text; colon--)
@@ -144,7 +147,7 @@ static int put_mount(const char *given, struct json_out *o, int *ret_fd, struct 
 		}
 	colon = dst ? strrchr(dst, ':') : NULL;
 	if (colon)
-		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--mount: '%s' ends in '%s', which is neither a place nor ':ro'", given,
+		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--mount: '%s' ends in '%s', which is neither a place nor ':ro' or ':cow'", given,
 			       colon);
 	fd = open(text, O_PATH | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT && (colon = strrchr(text, ':')))
@@ -158,6 +161,9 @@ static int put_mount(const char *given, struct json_out *o, int *ret_fd, struct 
 	/* Devices and sockets would be ways to the host. */
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--mount: '%s' is neither a directory nor a regular file", text);
+	if (cow && !S_ISDIR(st.st_mode))
+		return err_why(e, WHY_BAD_REQUEST, -ENOTDIR, "--mount: '%s' is a file: only a directory can be copied on write (:cow)",
+			       text);
 	if (dst && (strstr(dst, "/../") || (strlen(dst) >= 3 && strcmp(dst + strlen(dst) - 3, "/..") == 0)))
 		return err_why(e, WHY_BAD_REQUEST, -EINVAL, "--mount: '%s' leads through '..'", dst);
 	r = plain_path(dst ? dst : text, at, sizeof(at), e);
@@ -170,6 +176,8 @@ static int put_mount(const char *given, struct json_out *o, int *ret_fd, struct 
 	json_put_str(o, "at", at);
 	if (read_only)
 		json_put_bool(o, "ro", true);
+	if (cow)
+		json_put_bool(o, "cow", true);
 	json_end_obj(o);
 	*ret_fd = fd_take(&fd);
 	return 0;

@@ -42,6 +42,13 @@ struct box_mount {
 	int fd;			/* O_PATH, opened by the caller itself: its rights, not ours; borrowed */
 	char *at;		/* absolute place in the box */
 	bool read_only;
+	/*
+	 * Copy on write: what the box changes is kept in box_dir/upper/view-K (work/view-K; K: index of the mount), and the
+	 * directory of the host only read. box_dir/view-K says since when (store/view.h). Not with read_only.
+	 */
+	bool cow;
+	char *layers[ENGINE_LAYERS_MAX]; /* with cow: earlier uppers between the upper and fd, absolute, topmost first */
+	unsigned nlayers;
 	uint32_t host_uid, host_gid;	/* the caller: owner on the host ... */
 	uint32_t box_uid, box_gid;	/* ... of what this user of the box writes */
 };

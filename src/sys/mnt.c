@@ -121,7 +121,10 @@ int overlay_make(const struct overlay *o, struct err *e)
 	if (o->in_userns)
 		r = fsconfig(fs, FSCONFIG_SET_FLAG, "userxattr", NULL, 0);
 	else if (fsconfig(fs, FSCONFIG_SET_STRING, "redirect_dir", o->whole ? "nofollow" : "on", 0) < 0 ||
-		 fsconfig(fs, FSCONFIG_SET_STRING, "metacopy", o->whole ? "off" : "on", 0) < 0)
+		 fsconfig(fs, FSCONFIG_SET_STRING, "metacopy", o->whole || o->live ? "off" : "on", 0) < 0)
+		r = -1;
+	if (r == 0 && o->live &&
+	    (fsconfig(fs, FSCONFIG_SET_STRING, "xino", "on", 0) < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "index", "off", 0) < 0))
 		r = -1;
 	if (r == 0 && o->throw_away)
 		r = fsconfig(fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0);
@@ -130,6 +133,6 @@ int overlay_make(const struct overlay *o, struct err *e)
 	r = create_as(fs, o->as);
 	if (r < 0)
 		return overlay_err(fs, r, "put together the layers", e);
-	m = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV);
+	m = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | (o->live ? MOUNT_ATTR_NOSUID : 0));
 	return m < 0 ? overlay_err(fs, -errno, "mount the layers", e) : m;
 }

@@ -28,6 +28,12 @@ struct overlay {
 	bool throw_away;	/* "volatile": nothing is synced, and after a crash it can't be mounted again */
 	bool in_userns;		/* made inside a user namespace: attributes in user.*, no redirects */
 	bool whole;		/* no redirects and no files without data in the upper directory: it can be taken by itself */
+	/*
+	 * The lowest layer is a live directory of somebody: inode numbers are its own also where the upper is on another file
+	 * system (programs keep lists of them), a file is copied up whole, so that it lives on when the one below is replaced, and
+	 * what the upper was made above once isn't held against it. The mount is also nosuid.
+	 */
+	bool live;
 };
 /* Returns the detached mount (nodev), or a negative errno. */
 int overlay_make(const struct overlay *o, struct err *e);

@@ -497,7 +497,7 @@ static void specifications(void **state)
 		{ "new x --mount /usr:/a/../b", "", 0, "leads through '..'" },
 		{ "new x --mount /usr:/..", "", 0, "leads through '..'" },
 		{ "new x --mount /usr:/", "", 0, "would hide the whole box" },
-		{ "new x --mount=", "", 0, "SRC[:DST][:ro]" },
+		{ "new x --mount=", "", 0, "SRC[:DST][:ro|:cow]" },
 		{ "new x --workdir y", "", 0, "not an absolute path" },
 		{ "new x --ttl 1x", "", 0, "is not a duration" },
 		{ "new x --ttl 1h --idle off --user u --workdir /w --nesting",

@@ -104,8 +104,14 @@ unsigned identity_part(const struct box_spec *s, const char **ret_path);
 
 /* ---- mounts.c ---- */
 
-/* The caller's directories and files: judged, copied, shifted. Fills ret_fds; is_dir says what each is. */
-int mounts_make(const struct box_spec *s, int *ret_fds, unsigned char *ret_is_dir, struct err *e);
+/*
+ * The caller's directories and files: judged, copied, shifted. Fills ret_fds; is_dir says what each is. box_dir: the box's
+ * directory as it is on disk; box: the same with the ids of the box's user namespace `userns` (rootless: as it is, FD_NONE).
+ */
+int mounts_make(const struct box_spec *s, int box_dir, int box, int userns, int *ret_fds, unsigned char *ret_is_dir,
+		struct err *e);
+/* Of a start that failed: the upper directories of mounts_make() go when they are empty. */
+void mounts_undo(const struct box_spec *s, int box_dir);
 
 /* ---- grade.c ---- */
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "store/view.h"
 #include "sys/mnt.h"
 #include "sys/path.h"
 #include "sys/userns.h"
@@ -136,20 +137,137 @@ static int copy_by_name(int fd, const struct stat *st, unsigned long long attrs,
 	return mnt_copy(here, "", attrs, ns);
 }
 
-int mounts_make(const struct box_spec *s, int *ret_fds, unsigned char *ret_is_dir, struct err *e)
+/* The id on disk of an id of the box: plain, or as rootless.c maps it. */
+static uint32_t id_on_disk(uint32_t id)
+{
+	if (!native.rootless)
+		return id;
+	if (native.ids <= 1001)
+		return 0;
+	return id < 1000 ? id + 1 : id == 1000 ? 0 : id;
+}
+
+static int view_dir(int box_dir, const char *top, unsigned k, char *name, size_t n)
+{
+	if (mkdirat(box_dir, top, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	(void)snprintf(name, n, "%s/view-%u", top, k);
+	if (mkdirat(box_dir, name, 0700) == 0)
+		return 1;
+	return errno == EEXIST ? 0 : -errno;
+}
+
+/* upper/view-K has the mode of the directory below it, and the box's user as its owner: it is what the box sees. */
+static int view_upper(const struct box_spec *s, int box_dir, unsigned k, const struct stat *below, struct err *e)
+{
+	const struct box_mount *m = &s->mounts[k];
+	uint32_t uid = id_on_disk(m->box_uid), gid = id_on_disk(m->box_gid);
+	char work[40], upper[40];
+	int r = view_dir(box_dir, "work", k, work, sizeof(work));
+
+	if (r == 1 && native.rootless && fchownat(box_dir, work, id_on_disk(0), id_on_disk(0), AT_SYMLINK_NOFOLLOW) < 0)
+		r = -errno;
+	/* First: what is older than anything in it can only be too careful. */
+	if (r >= 0)
+		r = view_began(box_dir, k);
+	if (r >= 0)
+		r = view_dir(box_dir, "upper", k, upper, sizeof(upper));
+	if (r < 0)
+		return err_set(e, r, "cannot make the writable part of '%s'", m->at);
+	if (r == 0)
+		return 0;
+	if (fchownat(box_dir, upper, uid, gid, AT_SYMLINK_NOFOLLOW) < 0 || fchmodat(box_dir, upper, below->st_mode & 0777, 0) < 0)
+		return err_set(e, -errno, "cannot prepare the writable part of '%s'", m->at);
+	return 0;
+}
+
+void mounts_undo(const struct box_spec *s, int box_dir)
+{
+	char name[64];
+
+	for (unsigned k = 0; k < s->nmounts; k++) {
+		static const char *const left[] = { "upper/view-%u", "work/view-%u/work/incompat/volatile", "work/view-%u/work/incompat",
+						    "work/view-%u/work", "work/view-%u" };
+
+		if (!s->mounts[k].cow)
+			continue;
+		(void)snprintf(name, sizeof(name), "work/view-%u/work/incompat/volatile/dirty", k);
+		(void)unlinkat(box_dir, name, 0);
+		for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
+			(void)snprintf(name, sizeof(name), left[i], k);
+			if (unlinkat(box_dir, name, AT_REMOVEDIR) == 0 && i == 0)
+				view_forget(box_dir, k);
+		}
+	}
+}
+
+/* The overlay of mount k, over `below`, a mount of the host's directory with the ids of the box. */
+static int view_make(const struct box_spec *s, unsigned k, int below, const struct stat *st, int box_dir, int box, int userns,
+		     struct err *e)
+{
+	const struct box_mount *m = &s->mounts[k];
+	int lower[ENGINE_LAYERS_MAX + 1];
+	struct overlay o = {
+		.lower = lower, .throw_away = s->throw_away, .in_userns = native.rootless, .live = true,
+		.as = native.rootless ? 0 : s->id_base, .upper = FD_NONE, .work = FD_NONE,
+	};
+	char name[40];
+	int r;
+
+	if (m->nlayers > ENGINE_LAYERS_MAX)
+		return err_why(e, WHY_INTERNAL, -EINVAL, "'%s' has too many layers", m->at);
+	r = view_upper(s, box_dir, k, st, e);
+	for (; r == 0 && o.nlower < m->nlayers; o.nlower++) {
+		lower[o.nlower] = mnt_copy(AT_FDCWD, m->layers[o.nlower], 0, userns);
+		if (lower[o.nlower] < 0) {
+			r = err_set(e, lower[o.nlower], "cannot use the layer '%s'", m->layers[o.nlower]);
+			break;
+		}
+	}
+	if (r == 0) {
+		lower[o.nlower] = below;
+		(void)snprintf(name, sizeof(name), "upper/view-%u", k);
+		o.upper = openat(box, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		(void)snprintf(name, sizeof(name), "work/view-%u", k);
+		o.work = o.upper < 0 ? -1 : openat(box, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (o.work < 0)
+			r = err_set(e, -errno, "cannot open the writable part of '%s'", m->at);
+	}
+	for (unsigned i = 0; i < o.nlower && r < 0; i++)
+		(void)close(lower[i]);
+	if (r == 0) {
+		unsigned layers = o.nlower++;
+
+		r = overlay_make(&o, e);
+		while (layers > 0)
+			(void)close(lower[--layers]);
+		if (r == -ELOOP)
+			r = err_why(e, WHY_DENIED, r, "the directory for '%s' and cubby's own data are inside each other", m->at);
+		else if (r < 0)
+			r = err_while(e, r, "for '%s'", m->at);
+	}
+	fd_close(&o.upper);
+	fd_close(&o.work);
+	return r;
+}
+
+int mounts_make(const struct box_spec *s, int box_dir, int box, int userns, int *ret_fds, unsigned char *ret_is_dir,
+		struct err *e)
 {
 	unsigned n;
 	int r = 0;
 
 	for (n = 0; n < s->nmounts; n++) {
 		const struct box_mount *m = &s->mounts[n];
-		unsigned long long attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only ? MOUNT_ATTR_RDONLY : 0);
+		unsigned long long attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only || m->cow ? MOUNT_ATTR_RDONLY : 0);
 		OWN_FD ns = FD_NONE;
 		struct stat st;
 
 		r = judge_place(m->at, e);
 		if (r == 0)
 			r = judge_source(m->fd, m->at, &st, e);
+		if (r == 0 && m->cow && !S_ISDIR(st.st_mode))
+			r = err_why(e, WHY_BAD_REQUEST, -ENOTDIR, "'%s' is a file: only a directory can be copied on write (:cow)", m->at);
 		if (r < 0)
 			break;
 		if (!native.rootless) {
@@ -175,6 +293,16 @@ int mounts_make(const struct box_spec *s, int *ret_fds, unsigned char *ret_is_di
 					    "mounts): keep it on ext4, xfs, btrfs or tmpfs", m->at) :
 				    err_set(e, ret_fds[n], "cannot mount at '%s'", m->at);
 			break;
+		}
+		if (m->cow) {
+			int below = ret_fds[n];
+
+			r = view_make(s, n, below, &st, box_dir, box, userns, e);
+			(void)close(below);
+			if (r < 0)
+				break;
+			ret_fds[n] = r;
+			r = 0;
 		}
 		ret_is_dir[n] = S_ISDIR(st.st_mode);
 	}

@@ -52,6 +52,7 @@ struct bringup {
 	struct child_plan plan;
 	int tid;
 	long born;
+	int disk;		/* box_dir with the box's ids; FD_NONE: as it is */
 	int parts[ENGINE_PARTS_MAX], mounts[ENGINE_MOUNTS_MAX], groups[CG_COUNT];
 	unsigned nparts, nmounts, ngroups;
 	unsigned char is_dir[ENGINE_MOUNTS_MAX];
@@ -215,6 +216,7 @@ static void drop_uppers(struct bringup *b)
 		(void)snprintf(name, sizeof(name), "work/%u", i);
 		(void)unlinkat(b->box_dir, name, AT_REMOVEDIR);
 	}
+	mounts_undo(b->spec, b->box_dir);
 	(void)unlinkat(b->box_dir, "upper", AT_REMOVEDIR);
 	(void)unlinkat(b->box_dir, "work", AT_REMOVEDIR);
 }
@@ -681,8 +683,8 @@ static int make_part(struct bringup *b, unsigned i, int box, struct err *e)
 
 static int make_disk(struct bringup *b, struct err *e)
 {
-	OWN_FD box = FD_NONE;
 	char path[64];
+	int box;
 
 	if (!native.rootless) {
 		(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)b->pid);
@@ -703,6 +705,7 @@ static int make_disk(struct bringup *b, struct err *e)
 		if (box < 0 && box != -EINVAL)
 			return err_set(e, box, "cannot use '%s'", b->spec->box_dir);
 	}
+	b->disk = box < 0 ? FD_NONE : box;
 	for (unsigned i = 0; i < b->spec->nparts; i++) {
 		int r = make_part(b, i, box < 0 ? b->box_dir : box, e);
 
@@ -716,12 +719,13 @@ static void drop_disk(struct bringup *b)
 {
 	while (b->nparts > 0)
 		fd_close(&b->parts[--b->nparts]);
+	fd_close(&b->disk);
 	fd_close(&b->userns);
 }
 
 static int make_mounts(struct bringup *b, struct err *e)
 {
-	int r = mounts_make(b->spec, b->mounts, b->is_dir, e);
+	int r = mounts_make(b->spec, b->box_dir, b->disk < 0 ? b->box_dir : b->disk, b->userns, b->mounts, b->is_dir, e);
 
 	if (r == 0)
 		b->nmounts = b->spec->nmounts;
@@ -921,7 +925,7 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 	struct bringup b = {
 		.spec = spec, .box_dir = FD_NONE, .run_dir = FD_NONE, .cgroup = FD_NONE, .listener = FD_NONE, .sock = FD_NONE,
 		.child_sock = FD_NONE, .report = FD_NONE, .child_report = FD_NONE, .pidfd = FD_NONE, .userns = FD_NONE,
-		.net = { .fd = FD_NONE }, .sys = FD_NONE, .stage = FD_NONE,
+		.disk = FD_NONE, .net = { .fd = FD_NONE }, .sys = FD_NONE, .stage = FD_NONE,
 	};
 	int r = native_ready(e);
 
@@ -932,7 +936,7 @@ int native_start(const struct box_spec *spec, struct box_run *ret_run, struct er
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < spec->nmounts; i++)
-		b.no_setid |= !spec->mounts[i].read_only;
+		b.no_setid |= !spec->mounts[i].read_only && !spec->mounts[i].cow;
 	r = steps_run(&b, e);
 	if (r < 0)
 		return r;
