@@ -402,6 +402,7 @@ static void close_all(struct daemon *d)
 		box_free(b);
 	}
 	net_free(d->net);
+	template_defaults_done(&d->said);
 	template_store_free(d->templates);
 	db_close(d->db);
 	loop_del(d->loop, &d->signal_io);

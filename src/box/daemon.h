@@ -168,8 +168,9 @@ struct daemon {
 	bool pool_net;			/* with an interface */
 	uint64_t pool_used_at;
 	unsigned pool_making;
-	char user_template[2 * NAME_MAX_LEN];	/* whose users were looked up last: has it the default one? */
+	char user_template[2 * NAME_MAX_LEN];	/* which was looked at last: has it the default user, and what does it say itself? */
 	bool user_known;
+	struct template_defaults said;
 	uint64_t host_looked_at;	/* when it was last compared with the host */
 	bool host_replaced;		/* there may be an old one on disk */
 	bool leaving;

@@ -125,13 +125,18 @@ static void settle(struct box *b, struct req *q, int r, struct err *e)
 
 /* ---------------------------------------------------------------- new */
 
+static const char *configured_user(const struct daemon *d)
+{
+	return d->rootless && d->ids < BOX_IDS ? "root" : conf_text(&d->conf, CONF_USER);
+}
+
 static void defaults(struct daemon *d, struct spec *s)
 {
 	const struct conf *c = &d->conf;
 
 	memset(s, 0, sizeof(*s));
 	memccpy(s->template, conf_text(c, CONF_TEMPLATE), '\0', sizeof(s->template));
-	memccpy(s->user, d->rootless && d->ids < BOX_IDS ? "root" : conf_text(c, CONF_USER), '\0', sizeof(s->user));
+	memccpy(s->user, configured_user(d), '\0', sizeof(s->user));
 	s->limits.memory = conf_memory(c);
 	s->limits.swap = conf_num(c, CONF_SWAP);
 	s->limits.pids = conf_num(c, CONF_PIDS);
@@ -176,23 +181,49 @@ static bool template_has_user(struct daemon *d, const char *template, const char
 	return has;
 }
 
-/* The configured user, or root where the template doesn't have that one. */
-static void default_user(struct daemon *d, struct spec *s)
-{
-	if (strcmp(d->user_template, s->template) != 0) {
-		d->user_known = template_has_user(d, s->template, s->user);
-		memccpy(d->user_template, s->template, '\0', sizeof(d->user_template));
-	}
-	if (!d->user_known)
-		memccpy(s->user, "root", '\0', sizeof(s->user));
-}
-
 /* A name that the template doesn't have can't come to be there before the first command. Numbers need no entry. */
 static bool user_known(struct daemon *d, const struct spec *s)
 {
 	if ((s->user[0] >= '0' && s->user[0] <= '9') || strcmp(s->user, "root") == 0 || strchr(s->user, ':'))
 		return true;
 	return template_has_user(d, s->template, s->user);
+}
+
+/* What the template says about its boxes, and whether it has the configured user. */
+static void look_at_template(struct daemon *d, const struct spec *s)
+{
+	struct spec of_image = { 0 };
+
+	if (strcmp(d->user_template, s->template) == 0)
+		return;
+	template_defaults_done(&d->said);
+	/* What is wrong with it is said when the box is made. */
+	if (template_defaults(d->templates, s->template, &d->said, NULL) < 0)
+		memset(&d->said, 0, sizeof(d->said));
+	memccpy(of_image.template, s->template, '\0', sizeof(of_image.template));
+	memccpy(of_image.user, d->said.user, '\0', sizeof(of_image.user));
+	if (d->said.user[0] && !user_known(d, &of_image))
+		d->said.user[0] = '\0';
+	d->user_known = template_has_user(d, s->template, configured_user(d));
+	memccpy(d->user_template, s->template, '\0', sizeof(d->user_template));
+}
+
+/* Where the request says nothing: what the template says; else the configured user, or root where the template doesn't have that one. */
+static int from_template(struct daemon *d, const struct json *m, struct spec *s, struct err *e)
+{
+	bool user = json_get(m, "user");
+
+	look_at_template(d, s);
+	if (!user && d->said.user[0])
+		memcpy(s->user, d->said.user, sizeof(s->user));
+	else if (!user && !d->user_known)
+		memccpy(s->user, "root", '\0', sizeof(s->user));
+	if (!s->workdir && s->nviews == 0 && d->said.workdir) {
+		s->workdir = strdup(d->said.workdir);
+		if (!s->workdir)
+			return err_set(e, -ENOMEM, "cannot hold the request");
+	}
+	return spec_env_below(s, d->said.env, e);
 }
 
 static void answer_with_socket(struct req *q, struct box *b)
@@ -422,9 +453,12 @@ static void op_new(struct req *q)
 		spec_done(&s);
 		return;
 	}
-	if (!json_get(m, "user")) {
-		default_user(d, &s);
-	} else if (!run && !user_known(d, &s)) {
+	if (from_template(d, m, &s, &e) < 0) {
+		spec_done(&s);
+		req_fail(q, &e);
+		return;
+	}
+	if (json_get(m, "user") && !run && !user_known(d, &s)) {
 		op_fail(q, WHY_BAD_REQUEST, -ENOENT, "--user: template '%s' has no user '%.64s' (see its /etc/passwd): take one that it "
 		     "has, or a UID", s.template, s.user);
 		spec_done(&s);

@@ -188,6 +188,48 @@ static int parse_env(const struct json *arr, struct spec *s, struct err *e)
 	return 0;
 }
 
+static bool env_has(char *const *env, const char *name, size_t n)
+{
+	for (; env && *env; env++)
+		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
+			return true;
+	return false;
+}
+
+int spec_env_below(struct spec *s, char *const *env, struct err *e)
+{
+	size_t n = 0, have = 0, at = 0;
+	char **all;
+
+	while (env && env[n])
+		n++;
+	while (s->env && s->env[have])
+		have++;
+	if (n == 0)
+		return 0;
+	all = calloc(n + have + 1, sizeof(*all));
+	if (!all)
+		return err_set(e, -ENOMEM, "cannot hold the request");
+	for (size_t i = 0; i < n; i++) {
+		if (!env_name_ok(env[i]) || env_has(s->env, env[i], strcspn(env[i], "=")))
+			continue;
+		all[at] = strdup(env[i]);
+		if (!all[at++]) {
+			env_free(all);
+			return err_set(e, -ENOMEM, "cannot hold the request");
+		}
+	}
+	if (at + have > SPEC_ENV_MAX) {
+		env_free(all);
+		return err_why(e, WHY_LIMIT, -E2BIG, "the box would have more than %d variables, those of its template included", SPEC_ENV_MAX);
+	}
+	if (have)
+		memcpy(all + at, s->env, have * sizeof(*all));
+	free(s->env);
+	s->env = all;
+	return 0;
+}
+
 static int parse_view(const struct json *m, struct view *v, struct err *e)
 {
 	uint64_t id;

@@ -72,6 +72,8 @@ int limits_parse(const struct json *obj, struct limits *l, struct net_limits *nl
 void limits_write(const struct limits *l, const struct net_limits *nl, struct json_out *o, const char *key);
 /* The members of an object that is already open. */
 void spec_write(const struct spec *s, struct json_out *o);
+/* Variables of the template below those of the request: a name that is there stays. -E2BIG over SPEC_ENV_MAX. */
+int spec_env_below(struct spec *s, char *const *env, struct err *e);
 int spec_copy(const struct spec *from, struct spec *to, struct err *e);
 void spec_done(struct spec *s);
 

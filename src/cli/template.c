@@ -162,6 +162,56 @@ static int about(struct cli *c, const char *op, struct answer *ret)
 	return ask(c, &q, NULL, 0, ret, &e) < 0 ? say_failed(c, &e) : EXIT_OK;
 }
 
+/* A word as a shell would read it again. */
+static void put_word(struct buf *to, const char *word)
+{
+	if (*word && strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-") == strlen(word)) {
+		put_text(to, word);
+		return;
+	}
+	(void)buf_putc(to, '\'');
+	for (const char *p = word; *p; p += strcspn(p, "'")) {
+		if (*p == '\'') {
+			(void)buf_puts(to, "'\\''");
+			p++;
+		}
+		text_escape(to, p, strcspn(p, "'"));
+	}
+	(void)buf_putc(to, '\'');
+}
+
+static void info_rows(struct table *t, const struct json *of)
+{
+	for (const struct json *m = of ? of->child : NULL; m; m = m->next) {
+		OWN_BUF text = BUF_INIT(1u << 20);
+
+		if (m->type == JSON_OBJECT) {
+			info_rows(t, m);
+		} else if (m->type == JSON_STRING && *m->str) {
+			table_cell(t, m->key);
+			table_cell(t, m->str);
+		} else if (m->type == JSON_INT && m->num >= 0) {
+			table_cell(t, m->key);
+			if (strcmp(m->key, "bytes") == 0) {
+				put_size(&text, (uint64_t)m->num);
+			} else if (strcmp(m->key, "created") == 0) {
+				put_ago(&text, m->num);
+			} else {
+				(void)buf_printf(&text, "%lld", (long long)m->num);
+			}
+			table_ready(t, &text);
+		} else if (m->type == JSON_ARRAY && m->count > 0) {
+			table_cell(t, m->key);
+			for (const struct json *w = m->child; w; w = w->next) {
+				if (w != m->child)
+					(void)buf_putc(&text, ' ');
+				put_word(&text, w->type == JSON_STRING ? w->str : "");
+			}
+			table_ready(t, &text);
+		}
+	}
+}
+
 int cmd_template_info(struct cli *c)
 {
 	OWN_ANSWER a = ANSWER_INIT;
@@ -177,24 +227,7 @@ int cmd_template_info(struct cli *c)
 		return EXIT_OK;
 	}
 	table_init(&t, 2);
-	for (const struct json *m = v ? v->child : NULL; m; m = m->next) {
-		OWN_BUF text = BUF_INIT(64);
-
-		if (m->type == JSON_STRING && *m->str) {
-			table_cell(&t, m->key);
-			table_cell(&t, m->str);
-		} else if (m->type == JSON_INT && m->num >= 0) {
-			table_cell(&t, m->key);
-			if (strcmp(m->key, "bytes") == 0) {
-				put_size(&text, (uint64_t)m->num);
-			} else if (strcmp(m->key, "created") == 0) {
-				put_ago(&text, m->num);
-			} else {
-				(void)buf_printf(&text, "%lld", (long long)m->num);
-			}
-			table_ready(&t, &text);
-		}
-	}
+	info_rows(&t, v);
 	table_print(&t, &c->out);
 	return EXIT_OK;
 }

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/parse.h"
 #include "store/oci.h"
 #include "store/oci_layer.h"
 #include "store/tree.h"
@@ -256,9 +257,12 @@ static int view_open(const struct build *b, const struct image *m, unsigned n, i
 	return 0;
 }
 
-static int dir_new(const struct build *b, int at, const char *name, unsigned mode, int *ret)
+/* A directory of the build's own; the root of a layer belongs to the box's root. */
+static int dir_new(const struct build *b, int at, const char *name, int *ret)
 {
-	int r = place_dir(b, at, name, mode, 0, 0);
+	const struct build own = { .ids = TEMPLATE_IDS_ONE };
+	bool root = strcmp(name, "root") == 0;
+	int r = place_dir(root ? b : &own, at, name, root ? 0755 : 0700, 0, 0);
 
 	if (r < 0)
 		return r;
@@ -304,11 +308,11 @@ static int group_unpack(struct build *b, struct image *m, unsigned k, struct oci
 	int r;
 
 	(void)snprintf(name, sizeof(name), "%u", k);
-	r = dir_new(b, m->work_fd, name, 0700, &dir);
+	r = dir_new(b, m->work_fd, name, &dir);
 	if (r == 0)
-		r = dir_new(b, dir, "root", 0755, &g->root_fd);
+		r = dir_new(b, dir, "root", &g->root_fd);
 	if (r == 0 && k > 0)
-		r = dir_new(b, dir, "work", 0700, &work);
+		r = dir_new(b, dir, "work", &work);
 	if (r < 0)
 		return err_set(e, r, "cannot make a directory for a layer");
 	if (k > 0) {
@@ -429,10 +433,89 @@ static void workdir_make(struct build *b, struct image *m)
 	build_log(b, "the working directory %s of the image can't be made", m->config.workdir);
 }
 
+/* May uid 1000 go there? Through a link: the box will see. */
+static bool enterable(struct build *b, const char *dir)
+{
+	char path[PATH_MAX];
+
+	(void)snprintf(path, sizeof(path), "%s", dir + 1);
+	for (char *p = path; *path; p++) {
+		char was = *p;
+		struct stat st;
+		OWN_FD fd = FD_NONE;
+
+		if (was && was != '/')
+			continue;
+		*p = '\0';
+		fd = tree_open(b->root_fd, path, O_PATH | O_DIRECTORY);
+		if (fd < 0)
+			return fd == -ELOOP;
+		if (fstat(fd, &st) < 0 || !((st.st_mode & 0001) || (st.st_uid == template_disk_id(b->ids, 1000) && (st.st_mode & 0100))))
+			return false;
+		*p = was;
+		if (!was)
+			break;
+	}
+	return true;
+}
+
+static bool has_user(struct build *b, const char *name)
+{
+	OWN_BUF text = BUF_INIT(4u << 20);
+	size_t n = strlen(name);
+
+	if (place_read(b->root_fd, "etc/passwd", &text) < 0)
+		return false;
+	for (const char *line = text.data; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (strncmp(line, name, n) == 0 && line[n] == ':')
+			return true;
+	}
+	return false;
+}
+
+/* The image's user in the form that boxes take: a name, UID or UID:GID. What it doesn't have is left out. */
+static void user_settle(struct build *b, struct image *m)
+{
+	char *user = m->config.user, *group = user ? strchr(user, ':') : NULL;
+	uint64_t uid, gid = BOX_IDS;
+
+	if (!user)
+		return;
+	if (group)
+		*group++ = '\0';
+	if (*user < '0' || *user > '9') {
+		if (has_user(b, user) || strcmp(user, "root") == 0)
+			return;		/* with the groups that it has */
+	} else if (parse_u64(user, BOX_IDS - 1, &uid) == 0) {
+		if (group && parse_u64(group, BOX_IDS - 1, &gid) < 0)
+			gid = users_group_id(b->root_fd, group, BOX_IDS);
+		m->config.user = NULL;
+		if (asprintf(&m->config.user, gid < BOX_IDS ? "%u:%u" : "%u", (unsigned)uid, (unsigned)gid) < 0)
+			m->config.user = NULL;
+		free(user);
+		return;
+	}
+	build_log(b, "left out of the image's configuration: User (its /etc/passwd has no '%s')", user);
+	free(user);
+	m->config.user = NULL;
+}
+
+static void settle(struct build *b, struct image *m)
+{
+	user_settle(b, m);
+	workdir_make(b, m);
+	if (m->config.workdir && !m->config.user && !enterable(b, m->config.workdir)) {
+		build_log(b, "left out of the image's configuration: WorkingDir (only root may go to %s)", m->config.workdir);
+		free(m->config.workdir);
+		m->config.workdir = NULL;
+	}
+}
+
 static int finish(struct build *b, struct image *m, struct err *e)
 {
 	OWN_FD upper = fd_take(&b->root_fd), work = FD_NONE, view = FD_NONE;
-	int r = dir_new(b, m->work_fd, "work", 0700, &work);
+	int r = dir_new(b, m->work_fd, "work", &work);
 
 	if (r < 0)
 		return err_set(e, r, "cannot make a directory for the build");
@@ -442,7 +525,7 @@ static int finish(struct build *b, struct image *m, struct err *e)
 	b->root_fd = view;
 	r = root_finish(b, false, e);
 	if (r == 0)
-		workdir_make(b, m);
+		settle(b, m);
 	b->root_fd = fd_take(&upper);
 	return r;
 }
@@ -492,9 +575,9 @@ int image_build(struct build *b, struct err *e)
 	if (r == 0)
 		r = reopen(&b->layers_fd);
 	if (r == 0)
-		r = dir_new(b, b->dir_fd, WORK, 0700, &m->work_fd);
+		r = dir_new(b, b->dir_fd, WORK, &m->work_fd);
 	if (r == 0)
-		r = dir_new(b, m->work_fd, "empty", 0700, &m->empty_fd);
+		r = dir_new(b, m->work_fd, "empty", &m->empty_fd);
 	if (r < 0)
 		return err_set(e, r, "cannot make a directory for the build");
 	if (b->who && setgroups(0, NULL) < 0 && b->ids == TEMPLATE_IDS_CANONICAL)

@@ -126,6 +126,14 @@ static int decode_all(struct decoder *d, struct archive *a, const struct oci_dig
 	}
 	if (k != ARCHIVE_EOF)
 		return decoder_failed(d, archive_error_string(a) ? archive_error_string(a) : "its compression is wrong");
+	/* Some builders leave out what would fill up the last block, and other readers don't miss it. */
+	if (d->written % 512 != 0) {
+		static const char zeros[512];
+
+		r = fd_write_all(d->out_fd, zeros, 512 - d->written % 512);
+		if (r < 0)
+			return r;
+	}
 	/* What comes after the end of the compressed data is part of the blob, too. */
 	for (;;) {
 		la_ssize_t more = blob_next(a, d, &block);
@@ -202,6 +210,7 @@ struct dir_time {
 	int64_t s;
 	int64_t ns;
 };
+#define TIME_MARK UINT64_C(0x9e3779b97f4a7c15)	/* in the same table: of this directory the time is known */
 
 static uint64_t path_hash(const struct writer *w, const char *path, size_t n)
 {
@@ -226,9 +235,9 @@ static bool made_find(const struct writer *w, uint64_t h, size_t *ret)
 	return w->made[i] != 0;
 }
 
-static int made_add(struct writer *w, const char *path, size_t n)
+/* 1: it wasn't there. */
+static int table_add(struct writer *w, uint64_t h)
 {
-	uint64_t h = path_hash(w, path, n);
 	size_t at;
 
 	if (w->nmade * 2 >= w->made_room) {
@@ -246,11 +255,16 @@ static int made_add(struct writer *w, const char *path, size_t n)
 			}
 		free(old);
 	}
-	if (!made_find(w, h, &at)) {
-		w->made[at] = h;
-		w->nmade++;
-	}
-	return 0;
+	if (made_find(w, h, &at))
+		return 0;
+	w->made[at] = h;
+	w->nmade++;
+	return 1;
+}
+
+static int made_add(struct writer *w, const char *path, size_t n)
+{
+	return table_add(w, path_hash(w, path, n));
 }
 
 static bool made_has(const struct writer *w, const char *path)
@@ -260,13 +274,45 @@ static bool made_has(const struct writer *w, const char *path)
 	return w->made_room && made_find(w, path_hash(w, path, strlen(path)), &at);
 }
 
+/* A directory's time, to be set when nothing changes it any more. The last one that is said counts. */
+static void time_put(struct writer *w, const char *path, int64_t s, int64_t ns)
+{
+	struct dir_time t = { s, ns };
+
+	if (w->times.len + sizeof(t) + PATH_MAX >= TIMES_MAX)
+		return;
+	(void)buf_put(&w->times, &t, sizeof(t));
+	(void)buf_put(&w->times, path, strlen(path) + 1);
+}
+
+/* What the layer changes in a directory that it has no entry for doesn't change that directory's time. */
+static int time_keep(struct writer *w, const char *path, int fd)
+{
+	struct stat st;
+	int r;
+
+	if (!*path)
+		return 0;
+	r = table_add(w, path_hash(w, path, strlen(path)) ^ TIME_MARK);
+	if (r > 0 && fstat(fd, &st) == 0)
+		time_put(w, path, st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+	return r < 0 ? r : 0;
+}
+
 static int failed(struct writer *w, int r, const char *path)
 {
 	return err_set(w->u.e, r, "cannot unpack '%.200s'", path);
 }
 
-/* All of the path's directories, opened, never through a link. -ENOENT only without `make`. */
-static int dir_open(struct writer *w, const char *path, bool make, int *ret)
+/* What a missing directory means. */
+enum missing {
+	MAKE,
+	GONE,		/* -ENOENT; through a link or a file is wrong all the same */
+	NOWHERE,	/* -ENOENT also when there is a link or a file: builders of images remove what was in a directory, too, that went */
+};
+
+/* All of the path's directories, opened, never through a link. */
+static int dir_open(struct writer *w, const char *path, enum missing missing, int *ret)
 {
 	OWN_FD at = FD_NONE;
 	const char *p = path;
@@ -274,8 +320,8 @@ static int dir_open(struct writer *w, const char *path, bool make, int *ret)
 			 fcntl(w->u.root_fd, F_DUPFD_CLOEXEC, 0);
 
 	if (fd == -ELOOP || fd == -ENOTDIR)
-		return unpack_refuse(&w->u, path, "goes through a link or a file");
-	if (fd == -ENOENT && !make)
+		return missing == NOWHERE ? -ENOENT : unpack_refuse(&w->u, path, "goes through a link or a file");
+	if (fd == -ENOENT && missing != MAKE)
 		return fd;
 	if (fd >= 0) {
 		*ret = fd;
@@ -313,7 +359,7 @@ static int dir_open(struct writer *w, const char *path, bool make, int *ret)
 }
 
 /* The directory that `path` is in; entries of one directory follow each other. The descriptor stays ours. */
-static int parent_get(struct writer *w, const char *path, bool make, const char **last, int *ret)
+static int parent_get(struct writer *w, const char *path, enum missing missing, const char **last, int *ret)
 {
 	const char *slash = strrchr(path, '/');
 	size_t n = slash ? (size_t)(slash - path) : 0;
@@ -325,16 +371,19 @@ static int parent_get(struct writer *w, const char *path, bool make, const char 
 
 		memcpy(dir, path, n);
 		dir[n] = '\0';
-		r = dir_open(w, dir, make, &fd);
+		r = dir_open(w, dir, missing, &fd);
 		if (r < 0)
 			return r;
 		fd_close(&w->parent_fd);
 		w->parent_fd = fd;
 		w->parent_old = false;
 		memcpy(w->parent, dir, n + 1);
+		r = time_keep(w, dir, fd);
+		if (r < 0)
+			return r;
 	}
 	/* What holds something that this layer has made is part of it, too. */
-	for (size_t i = 1; make && i <= n; i++)
+	for (size_t i = 1; missing == MAKE && i <= n; i++)
 		if (path[i] == '/' && made_add(w, path, i) < 0)
 			return w->u.e->code;
 	*ret = w->parent_fd;
@@ -407,7 +456,7 @@ static int opaque(struct writer *w, const char *dir)
 {
 	char path[PATH_MAX];
 	OWN_FD fd = FD_NONE;
-	int r = dir_open(w, dir, false, &fd);
+	int r = dir_open(w, dir, NOWHERE, &fd);
 
 	if (r == -ENOENT)
 		return 0;
@@ -417,7 +466,7 @@ static int opaque(struct writer *w, const char *dir)
 	return clear_below(w, fd, path, 1);
 }
 
-/* An entry whose last name begins with ".wh.": what it removes is of the layers below, never of its own. */
+/* An entry whose last name begins with ".wh.": what it removes is of the layers below, never of its own, nor through a link. */
 static int whiteout(struct writer *w, char *path, char *last)
 {
 	const char *name = last + strlen(WHITEOUT), *target_last;
@@ -435,7 +484,7 @@ static int whiteout(struct writer *w, char *path, char *last)
 	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
 		return unpack_refuse(&w->u, path, "removes what has no name");
 	memmove(last, name, strlen(name) + 1);
-	r = parent_get(w, path, false, &target_last, &at);
+	r = parent_get(w, path, NOWHERE, &target_last, &at);
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0)
@@ -532,17 +581,16 @@ static int put_file(struct writer *w, struct archive *a, struct archive_entry *a
 
 static int put_dir(struct writer *w, struct archive_entry *ae, int at, const char *last, const char *path)
 {
-	struct dir_time t = { archive_entry_mtime(ae), archive_entry_mtime_nsec(ae) };
 	int r = place_dir(w->u.b, at, last, archive_entry_perm(ae) & 07777, unpack_id(archive_entry_uid(ae)),
 			  unpack_id(archive_entry_gid(ae)));
 
 	if (r < 0)
 		return failed(w, r, path);
 	/* What is still to come changes it. */
-	if (w->times.len + sizeof(t) + PATH_MAX < TIMES_MAX) {
-		(void)buf_put(&w->times, &t, sizeof(t));
-		(void)buf_put(&w->times, path, strlen(path) + 1);
-	}
+	r = table_add(w, path_hash(w, path, strlen(path)) ^ TIME_MARK);
+	if (r < 0)
+		return r;
+	time_put(w, path, archive_entry_mtime(ae), archive_entry_mtime_nsec(ae));
 	if (archive_entry_xattr_count(ae) > 0) {
 		OWN_FD fd = tree_open(at, last, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 
@@ -590,7 +638,7 @@ static int put_hardlink(struct writer *w, const char *raw, int at, const char *l
 	slash = strrchr(target, '/');
 	target_last = slash ? slash + 1 : target;
 	(void)snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - target) : 0, target);
-	r = dir_open(w, dir, false, &parent);
+	r = dir_open(w, dir, GONE, &parent);
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (r < 0 || fstatat(parent, target_last, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -647,7 +695,7 @@ static int put_one(struct writer *w, struct archive *a, struct archive_entry *ae
 		unpack_note(&w->u, path, type == S_IFCHR || type == S_IFBLK ? "a device" : "neither file, directory nor link");
 		return 0;
 	}
-	r = parent_get(w, path, true, &last, &at);
+	r = parent_get(w, path, MAKE, &last, &at);
 	if (r == 0)
 		r = made_add(w, path, strlen(path));
 	if (r < 0)

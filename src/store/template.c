@@ -304,6 +304,52 @@ int template_parts(struct template_store *s, const char *name, struct root_part 
 	return 0;
 }
 
+int template_defaults(struct template_store *s, const char *name, struct template_defaults *ret, struct err *e)
+{
+	struct template_defaults d = { 0 };
+	OWN_JSON doc = { 0 };
+	const struct json *image, *env;
+	size_t n = 0;
+	int r = meta_read(s, name, &doc, e);
+
+	if (r == -ENOENT)
+		return no_such(s, name, e);
+	if (r < 0)
+		return e && e->code ? r : err_set(e, r, "cannot read the description of the template '%s'", name);
+	image = json_get(doc.root, "image");
+	env = json_get(image, "env");
+	(void)snprintf(d.user, sizeof(d.user), "%s", json_str(image, "user", ""));
+	if (json_str(image, "workdir", NULL)) {
+		d.workdir = strdup(json_str(image, "workdir", NULL));
+		r = d.workdir ? 0 : -ENOMEM;
+	}
+	if (r == 0 && env && env->type == JSON_ARRAY && env->count > 0) {
+		d.env = calloc(env->count + 1, sizeof(*d.env));
+		r = d.env ? 0 : -ENOMEM;
+	}
+	for (const struct json *v = r == 0 && d.env ? env->child : NULL; v && r == 0; v = v->next) {
+		if (v->type != JSON_STRING)
+			continue;
+		d.env[n] = strdup(v->str);
+		r = d.env[n++] ? 0 : -ENOMEM;
+	}
+	if (r < 0) {
+		template_defaults_done(&d);
+		return err_set(e, r, "cannot hold what the template '%s' says", name);
+	}
+	*ret = d;
+	return 0;
+}
+
+void template_defaults_done(struct template_defaults *d)
+{
+	for (char **p = d->env; p && *p; p++)
+		free(*p);
+	free(d->env);
+	free(d->workdir);
+	memset(d, 0, sizeof(*d));
+}
+
 bool template_host_stale(struct template_store *s)
 {
 	OWN_FD host_fd = open(*s->host_root ? s->host_root : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

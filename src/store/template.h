@@ -11,8 +11,9 @@
  *	STATE/templates/NAME/log	the log of the build
  *	STATE/building/NAME.XXXXXXXX/	a build in progress: state.json, progress, log, root/; renamed when complete
  *	STATE/building/NAME.failed/	state.json and log of the last failed build of that name
+ *	STATE/layers-oci/sha256-…/root/	a layer of images, below the own layers of the templates whose meta.json names it
  *
- * templates/ and building/ are 0700: files in them may be set-user-id root, and are nobody's business on the host.
+ * templates/, building/ and layers-oci/ are 0700: files in them may be set-user-id root, and are nobody's business on the host.
  *
  * A build runs in a child process that the daemon starts and watches, PID 1 of a pid namespace of its own: when it ends,
  * for whatever reason, everything it started has ended. It dies with the thread that started it. It holds a lock
@@ -58,8 +59,20 @@ void template_parts_done(struct root_part *parts, unsigned n);
 bool template_exists(struct template_store *s, const char *name);
 
 /*
- * Start a build: forks; the child builds and exits. source: "host", "debian[:SUITE]", "dir:PATH", "tar:FILE".
- * The last two are what the client `who` may read: from_fd is opened by the client itself (O_PATH or readable for a
+ * What a box made of the template gets where nobody says otherwise: what the image that it is from says. All empty for other
+ * templates. To be emptied with template_defaults_done().
+ */
+struct template_defaults {
+	char user[64];		/* "" without */
+	char *workdir;		/* or NULL */
+	char **env;		/* "NAME=value", NULL-terminated, or NULL */
+};
+int template_defaults(struct template_store *s, const char *name, struct template_defaults *ret, struct err *e);
+void template_defaults_done(struct template_defaults *d);
+
+/*
+ * Start a build: forks; the child builds and exits. source: "host", "debian[:SUITE]", "dir:PATH", "tar:FILE",
+ * "oci:DIR[:NAME]". The last three are what the client `who` may read: from_fd is opened by the client itself (O_PATH or readable for a
  * directory, readable for an archive; borrowed), else FD_NONE; below a directory everything is read with the rights of
  * who->uid and who->gid alone, and a file that these may not read fails the build. NULL: the daemon's own rights.
  * Fills *ret, whose pidfd to poll is owned by the caller. -EEXIST for a name that exists or is being built.
