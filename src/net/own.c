@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host's own addresses: whatever it takes for itself, by the routes of its table "local" (rtnetlink(7): RTN_LOCAL, RTN_BROADCAST,
- * RTN_ANYCAST), which hold every address of every interface, broadcast addresses, and ranges that were routed to the host itself. They are read
- * anew whenever the kernel tells of a change.
+ * The host's own addresses: whatever it takes for itself, by the routes of its tables (rtnetlink(7): RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST),
+ * which hold every address of every interface, broadcast addresses, and ranges that were routed to the host itself. Most of them stand in the
+ * table "local", those of an interface in a VRF in the VRF's own (the kernel's Documentation/networking/vrf.rst). They are read anew whenever
+ * the kernel tells of a change.
  */
 #include "net/gateway.h"
 
@@ -16,6 +17,12 @@
 #include <unistd.h>
 
 enum { OWN_MAX = 65536, DUMP_BYTES = 65536 };
+
+/*
+ * A shorter prefix in another table than "local" is nobody's address: a transparent proxy has such a route ("local default", taken by marked
+ * packets only; the kernel's Documentation/networking/tproxy.rst), and with it the whole internet would be the host.
+ */
+enum { OTHER_BITS_MIN = 8 };
 
 struct own {
 	int news, ask;
@@ -51,8 +58,9 @@ static int keep(struct own *o, const struct rtmsg *m, size_t len)
 	const struct rtattr *a = RTM_RTA(m);
 	struct cidr *more;
 
-	if (m->rtm_table != RT_TABLE_LOCAL ||
-	    (m->rtm_type != RTN_LOCAL && m->rtm_type != RTN_BROADCAST && m->rtm_type != RTN_ANYCAST))
+	if (m->rtm_type != RTN_LOCAL && m->rtm_type != RTN_BROADCAST && m->rtm_type != RTN_ANYCAST)
+		return 0;
+	if (m->rtm_table != RT_TABLE_LOCAL && m->rtm_dst_len < OTHER_BITS_MIN)
 		return 0;
 	for (; RTA_OK(a, len); a = RTA_NEXT(a, len)) {
 		if (a->rta_type != RTA_DST)
@@ -146,6 +154,32 @@ static int ask(struct own *o, struct rtmsg *m, uint16_t flags, const struct ip *
 	}
 }
 
+/* The routes of one type, of all tables: the kernel picks them, for a table of the whole internet is long. */
+static int dump(struct own *o, uint8_t family, uint8_t route)
+{
+	struct rtmsg m = { .rtm_family = family, .rtm_table = RT_TABLE_UNSPEC, .rtm_type = route };
+	int type = 0;
+
+	return ask(o, &m, NLM_F_DUMP, NULL, true, &type);
+}
+
+static int dump_all(struct own *o)
+{
+	static const uint8_t routes[] = { RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST };
+
+	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+		int r = dump(o, AF_INET, routes[i]);
+
+		if (r < 0 && r != -ENOENT)
+			return r;
+		r = dump(o, AF_INET6, routes[i]);
+		/* A kernel without IPv6, or no table at all because nothing is in one. */
+		if (r < 0 && r != -ENOENT && r != -EOPNOTSUPP && r != -EAFNOSUPPORT)
+			return r;
+	}
+	return 0;
+}
+
 /* On failure the old list stays, and what is new is added to it as far as it was told. */
 static int refresh(struct own *o)
 {
@@ -155,18 +189,9 @@ static int refresh(struct own *o)
 	int r = 0, type = 0;
 
 	for (unsigned tries = 0; tries < 5; tries++) {
-		struct rtmsg four = { .rtm_family = AF_INET, .rtm_table = RT_TABLE_LOCAL };
-		struct rtmsg six = { .rtm_family = AF_INET6, .rtm_table = RT_TABLE_LOCAL };
-
 		o->at = NULL;
 		o->n = o->room = 0;
-		r = ask(o, &four, NLM_F_DUMP, NULL, true, &type);
-		if (r == 0 || r == -ENOENT) {
-			r = ask(o, &six, NLM_F_DUMP, NULL, true, &type);
-			/* A kernel without IPv6, or a table that isn't there because nothing is in it. */
-			if (r == -ENOENT || r == -EOPNOTSUPP || r == -EAFNOSUPPORT)
-				r = 0;
-		}
+		r = dump_all(o);
 		if (r == 0)
 			break;
 		free(o->at);

@@ -64,6 +64,42 @@ for to in 10.77.0.2 169.254.169.254 192.0.2.2:8080 10.77.0.1:8080 '[fd77::2]' '[
 done
 want_out '^hello from inet mixed.example.com' in_net b $GET http://mixed.example.com/
 
+t "an address of the host that stands in another table of routes (as a VRF's do) is the host's, a transparent proxy's route is not"
+netlab_clear
+want_out '^allowed' cubby net why b 203.0.113.77
+ip route add local 203.0.113.77 dev lo table 100
+ip -6 route add local 2001:db8::77 dev lo table 100
+ip -6 rule add to 2001:db8::77 lookup 100
+want_out '^hello from host ' curl -sS --max-time 5 -g 'http://[2001:db8::77]:8080/'
+netlab_clear
+call in_net b curl -sS --max-time 3 -g 'http://[2001:db8::77]:8080/'
+want "$STATUS" != 0
+want "$STATUS" != 28
+if netlab_seen host 'tcp|http'; then fail "2001:db8::77 was reached"; fi
+want_out '^refused' cubby net why b 203.0.113.77
+ip -6 rule del to 2001:db8::77 lookup 100
+ip route flush table 100
+ip -6 route flush table 100
+want_out '^allowed' cubby net why b 203.0.113.77
+ip route add local default dev lo table 101
+ip -6 route add local default dev lo table 101
+want_out '^hello from inet 203.0.113.11 /' in_net b $GET http://203.0.113.11/
+want_out '^hello from inet ' in_net b $GET -g 'http://[2001:db8::10]/'
+ip route flush table 101
+ip -6 route flush table 101
+if ip link add vrf7 type vrf table 107 2>/dev/null; then
+	ip link add vrf7a type dummy
+	ip link set vrf7a master vrf7
+	ip link set vrf7 up
+	ip link set vrf7a up
+	ip addr add 203.0.113.78/32 dev vrf7a
+	want_out '^refused' cubby net why b 203.0.113.78
+	ip link del vrf7a
+	ip link del vrf7
+else
+	note "this kernel has no VRF: not tried with one"
+fi
+
 t "another box isn't reached"
 fresh c
 in_net c nc -ll -p 9999 -e /bin/echo reached >/dev/null 2>&1 &
